@@ -6,8 +6,8 @@ Preserved call signatures become boundary nodes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from itertools import groupby
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import groupby, takewhile
 from typing import Any
 
 from attrs import evolve
@@ -16,7 +16,7 @@ from torch.export.graph_signature import ConstantArgument
 from ..arguments import Arg, Ref, bodies_in
 from ..errors import UnsupportedProgram
 from ..graph import Frame, Graph, Node, Op, Stack, common_prefix
-from ..names import relative, word_of
+from ..names import relative, way_to, word_of
 from ..own_operators import GIVES, TAKES
 from ..program import CallSignature
 from ..rewriter import Relocation, Rewriter
@@ -54,8 +54,6 @@ def settle_bodies(graphs: dict[str, Graph], unknown: Mapping[str, frozenset[str]
 
 
 def _without_tracepoints(graph: Graph) -> Graph:
-    if not any(node.do.name == TRACEPOINT for node in graph.nodes if type(node.do) is Op):
-        return graph
     edit = Rewriter(graph)
     marked: dict[str, tuple[Arg, ...]] = {}
     for node in graph.nodes:
@@ -105,29 +103,25 @@ def is_from_region(meta: Mapping[str, Any]) -> bool:
     return isinstance(origin, tuple) and bool(origin) and str(origin[0]).startswith("wrap_with_")
 
 
-def place_strays(nodes: list[Node], strays: Collection[str], outside: Collection[str]) -> list[Node]:
+def place_strays(graph: Graph, strays: Collection[str], outside: Collection[str]) -> list[Node]:
     """Put each stray node into the innermost call that contains its neighbours, and return the nodes.
 
     Args:
-        nodes: the nodes of a graph.
+        graph: the graph.
         strays: the names of nodes in no call.
         outside: values that the graph takes from the caller or returns.
 
     >>> from purefx.ir import Frame, Op, Ref
     >>> neg, stack = Op("toy.neg"), (Frame("m"),)
     >>> a, b, c = Node("a", neg, (), (), stack), Node("b", neg, (Ref("a"),)), Node("c", neg, (Ref("b"),), (), stack)
-    >>> place_strays([a, b, c], {"b"}, ())[1].stack == stack
+    >>> place_strays(Graph((), (a, b, c), ()), {"b"}, ())[1].stack == stack
     True
     """
-    known = {node.name: node.stack for node in nodes if node.name not in strays}
-    users: dict[str, list[str]] = {}
-    for node in nodes:
-        for name in node.refs():
-            users.setdefault(name, []).append(node.name)
+    known = {node.name: node.stack for node in graph.nodes if node.name not in strays}
     placed: list[Node] = []
-    for is_stray, group in groupby(nodes, lambda node: node.name in strays):
+    for is_stray, group in groupby(graph.nodes, lambda node: node.name in strays):
         run = list(group)
-        stack = _around(run, known, users, outside) if is_stray else ()
+        stack = _around(run, known, graph.users, outside) if is_stray else ()
         placed += [evolve(stray, stack=stack) for stray in run] if stack else run
     return placed
 
@@ -158,7 +152,7 @@ def _is_boundary(node: Node) -> bool:
     return type(node.do) is Op and node.do.effects.scope != 0
 
 
-def _around(run: list[Node], known: Mapping[str, Stack], users: Mapping[str, list[str]], outside: Collection[str]) -> Stack:
+def _around(run: list[Node], known: Mapping[str, Stack], users: Mapping[str, Sequence[str]], outside: Collection[str]) -> Stack:
     beside = {name for node in run for name in (node.name, *node.refs(), *users.get(node.name, ()))}
     if any(name in outside for name in beside if name not in known):
         return ()
@@ -184,10 +178,7 @@ def read_call_signatures(entries: Iterable[Any]) -> tuple[dict[Frame, CallSignat
                 continue  # a strict export records a module with two names under the first, and leaves the second record empty
             frame = frame_of(entry.fqn)
             if "@" in frame.path:
-                raise UnsupportedProgram(
-                    f"the call signature of module {frame.path!r} was preserved, but the exporter reads the text after the @ in "
-                    "its name as the number of a call; rename the module, or export without its signature"
-                )
+                raise UnsupportedProgram(f"torch preserves no call signature of {frame.path!r}, a name with @; rename the module")
             records[frame] = record
             signatures[frame] = CallSignature(record.in_spec, record.out_spec, tuple(record.forward_arg_names or ()))
     return signatures, records
@@ -217,10 +208,8 @@ def check_paths(paths: Iterable[str]) -> None:
     for path in paths:
         odd = "@" in path and next((name for name in path.split(".") if frame_of(name).path != name), None)
         if odd:
-            raise UnsupportedProgram(
-                f"the module {path!r}: {odd!r} is how the exporter writes a later call of {frame_of(odd).path!r}, so the two "
-                "cannot be distinguished; rename the module"
-            )
+            writes = f"{odd!r} is how the exporter writes a later call of {frame_of(odd).path!r}"
+            raise UnsupportedProgram(f"the module {path!r} must be renamed: {writes}")
 
 
 def with_boundaries(graph: Graph, records: Records, renamed: Mapping[str, str]) -> Graph:
@@ -243,12 +232,13 @@ def _outside(graph: Graph, records: Records) -> Graph:
     for frame, record in records.items():
         for argument in record.inputs:
             takers.setdefault(str(argument.name), set()).add(frame)
-    found = {
-        node.name: [depth for depth, frame in enumerate(node.stack) if frame in takers.get(node.name, ())] for node in graph.nodes
-    }
-    if not any(found.values()):
-        return graph
-    return graph.with_nodes([node.evolve(stack=node.stack[: min(found[node.name], default=None)]) for node in graph.nodes])
+
+    def outside(node: Node) -> Node:
+        if node.name not in takers:
+            return node
+        return node.evolve(stack=tuple(takewhile(lambda frame: frame not in takers[node.name], node.stack)))
+
+    return graph.with_nodes(map(outside, graph.nodes))
 
 
 class _Boundaries:
@@ -308,12 +298,9 @@ class _Boundaries:
 
     def _place(self, frame: Frame) -> Stack:
         # A call without nodes goes into the nearest called module above it.
-        above = frame.path
-        while above:
-            above = above.rpartition(".")[0]
-            outer = self.spans.get(Frame(above))
-            if outer is not None:
-                return (*outer[2], frame)
+        for above in reversed(way_to(frame.path)[:-1]):
+            if Frame(above) in self.spans:
+                return (*self.spans[Frame(above)][2], frame)
         return (frame,)
 
     def _node(self, frame: Frame, op: Op, leaves: tuple[Arg, ...], stack: Stack) -> Node:

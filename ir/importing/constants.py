@@ -99,10 +99,8 @@ def with_constants(program: Program, *, origins: Mapping[int, Meta] = MappingPro
 
 def _check(leaf: Any, where: str) -> None:
     if isinstance(leaf, torch.nn.Module):
-        raise UnsupportedProgram(
-            f"{where} has {short(leaf)} among its arguments, and a module is not a value; put it into the state "
-            "(SlotKind.MODULE) and call it with purefx.call_module, or use swap_modules"
-        )
+        advice = "put it into the state (SlotKind.MODULE) and call it with purefx.call_module, or use swap_modules"
+        raise UnsupportedProgram(f"{where} has {short(leaf)} among its arguments, and a module is not a value; {advice}")
     if isinstance(leaf, FakeTensor):
         raise UnsupportedProgram(f"{where} has a fake tensor among its arguments, which has no contents; pass the real tensor")
 
@@ -173,8 +171,7 @@ class _Lifting:
         for home in homes:
             while found and home != found and not is_below(home, found):
                 found = found.rpartition(".")[0]
-        while found and found not in self.entered:
-            found = found.rpartition(".")[0]
+        found = next((outer for outer in reversed(way_to(found)) if outer in self.entered), "")
         held = next((outer for outer in way_to(found) if outer in self.program.state.modules), None) if found else None
         return found if held is None else held.rpartition(".")[0]
 

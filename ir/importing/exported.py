@@ -6,7 +6,6 @@ Each input and output of the flat graph keeps its role.
 from __future__ import annotations
 
 import operator
-import types
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
@@ -46,7 +45,7 @@ from ..state import Slot, SlotKind, State
 from ..tensors import TensorIds, cell_key, disagreement, value_in
 from ..torch_private import OpOverloadPacket
 from ..validation import EXPORTED, check_identifiers
-from ..verify.findings import OBJECTS, short
+from ..verify.findings import short
 from .calls import (
     check_paths,
     frame_of,
@@ -57,6 +56,7 @@ from .calls import (
     settle_bodies,
     with_boundaries,
 )
+from .constants import KEPT
 from .constraints import read_constraints, type_of
 from .reader import Front, GraphReader
 from .stacks import ExportedStacks, Traced, traced_backward, with_backward_calls
@@ -70,10 +70,7 @@ KINDS = {
 """By identity, because hashing a member of an enumeration calls a Python method."""
 
 
-FUNCTIONS: tuple[Any, ...] = (
-    *OBJECTS, torch.ScriptObject,
-    OpOverloadPacket, types.FunctionType, types.BuiltinFunctionType, types.MethodType, partial,
-)  # fmt: skip
+FUNCTIONS: tuple[Any, ...] = (*KEPT, torch.ScriptObject, OpOverloadPacket, partial)
 """Types of arguments besides literals: values, and callables that are not instances of user classes."""
 
 
@@ -115,7 +112,7 @@ class ExportedFront(Front):
         strays = {node.name for node in nodes if not node.stack and (node.name in unplaced or is_from_region(node.meta))}
         if strays:
             outside = {formal for formal in at.inputs if not is_root or formal in self.outside}.union(refs_in((graph.output,)))
-            nodes = place_strays(nodes, strays, outside)
+            nodes = place_strays(graph, strays, outside)
         if any(op.effects.scope for op in self.operators.all()):
             nodes = place_boundaries(nodes)
         return graph.with_nodes(nodes)
@@ -125,8 +122,7 @@ class ExportedFront(Front):
         whole = getattr(next(iter(fx_node.args), None), "name", None) if fx_node.target is operator.getitem else None
         if whole in at.stacks:
             return at.stacks[whole]
-        placed = self.traced.stacks
-        return self.stacks.read((placed.get(fx_node) if placed else None) or fx_node.meta.get("nn_module_stack"))
+        return self.stacks.read(self.traced.stacks.get(fx_node) or fx_node.meta.get("nn_module_stack"))
 
     def object(self, value: Any) -> Arg:
         """Return an object among arguments; errors name its type only, because its repr may be anything."""
@@ -219,8 +215,7 @@ def _check_lengths(ep: ExportedProgram, root: Graph) -> None:
     for what, fault, there in counts:
         if fault != there:
             text = f"the signature refers to {fault} {what}s, the graph has {there}"
-            advice = "update ep.graph_signature in the pass that adds or removes them"
-            raise InvalidProgram([Violation(f"signature-{what}s", text, advice=advice)])
+            raise InvalidProgram([Violation(f"signature-{what}s", text, advice="update ep.graph_signature with the graph")])
 
 
 def _outputs(ep: ExportedProgram, root: Graph) -> tuple[OutputSpec, ...]:

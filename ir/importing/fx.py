@@ -124,8 +124,7 @@ def _nested_inputs(module: torch.fx.GraphModule, info: Any) -> tuple[tuple[UserI
         in_spec = pytree.treespec_tuple([pytree.treespec_tuple(parts), pytree.treespec_dict()])
     tree = ArgumentTree.of(in_spec, names)
     if not all(map(is_identifier, tree.keyword)):
-        advice = "use an identifier that is not a keyword of Python"
-        raise InvalidProgram([Violation("names", "a keyword argument has an invalid name", advice=advice)])
+        raise InvalidProgram([Violation("names", "a keyword argument has an invalid name", advice="pass identifiers of Python")])
     count = sum(fx_node.op == "placeholder" for fx_node in module.graph.nodes)
     if count != in_spec.num_leaves:
         fault = f"its code takes {in_spec.num_leaves} leaves, the graph has {count} placeholders"
@@ -258,9 +257,8 @@ def _described(module: torch.fx.GraphModule, state: Any, declared: Declared) -> 
     found = described(module.graph)
     if found is None:
         raise UnsupportedProgram(
-            "state= needs a graph that describes its inputs (meta['desc'], from aot_export_joint_with_descriptors), and this one "
-            "does not; use "
-            "restore_names(import_fx(graph_module), module, inputs=...), which turns inputs that are tensors of it into state"
+            "state= needs a graph that describes its inputs (meta['desc'], from aot_export_joint_with_descriptors); for other "
+            "graphs, restore_names(import_fx(graph_module), module, inputs=...) turns inputs that are tensors of it into state"
         )
     return check(read_joint(module, found, state, Convention.flat(found), declared))  # the state of the caller may not fit
 
@@ -437,9 +435,7 @@ def _with_constants(state: State, constants: State) -> State:
     # The graph reads these itself: tensors that are not parameters or buffers of the module.
     numbers = TensorIds(state)
     if twice := [name for name in constants if name in state]:
-        raise UnsupportedProgram(
-            f"the graph reads a constant {twice[0]!r}, and the module has other state of that name; rename it"
-        )
+        raise UnsupportedProgram(f"rename the constant {twice[0]!r} of the graph: the module has other state of that name")
     added = {name: numbers.slot(slot.value, SlotKind.CONSTANT, persistent=False) for name, slot in constants.pairs}
     return State((*state.order, *added), pmap({**state.slots, **added}))
 

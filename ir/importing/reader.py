@@ -16,7 +16,7 @@ from torch.fx.immutable_collections import immutable_list
 from ..arguments import TREES, Arg, Body, Items, Record, Ref
 from ..callables import Method, op_name
 from ..effects.registered import effects_of, only_overload
-from ..errors import InvalidProgram, UnsupportedProgram, Violation
+from ..errors import InputError, InvalidProgram, UnsupportedProgram, Violation
 from ..graph import Get, Graph, Input, Node, Op, Stack
 from ..meta import freeze_meta, source_line
 from ..names import Names, is_identifier, is_plain_path
@@ -181,7 +181,7 @@ class GraphReader:
                     step(fx_node)
                 else:
                     self.front.call(self, fx_node)
-        except UnsupportedProgram as error:
+        except (UnsupportedProgram, InputError) as error:
             raise UnsupportedProgram(f"{where(self.user)}: {error}") from error
         except KeyError as error:
             if not isinstance(error.args[0], FxNode):
@@ -194,12 +194,6 @@ class GraphReader:
         """Return the error for the current node."""
         name, source = str(self.user.name), source_line(self.user.meta)
         return InvalidProgram([Violation(rule, fault, graph=self.job.name, node=name, source=source, advice=advice)])
-
-    def check_name(self, name: object, what: str) -> None:
-        """Raise if a name is not an identifier of Python."""
-        if not is_identifier(name):
-            fault = f"{short(name)} cannot be {what}: it is not an identifier of Python, or has invisible characters"
-            raise self.invalid("names", fault, "rename it in the fx graph")
 
     def _placeholder(self, fx_node: Any) -> None:
         name = fx_node.name

@@ -16,9 +16,9 @@ from attrs import evolve
 from ..analysis.numbers import SYMBOLIC
 from ..arguments import Arg, Record
 from ..callables import Parameter, bind, class_name
-from ..errors import InputError, InvalidProgram, UnsupportedProgram, Violation
+from ..errors import InvalidProgram, UnsupportedProgram, Violation
 from ..graph import Call, Frame, Get, Stack
-from ..names import FROM_ROOT, Names, is_identifier, join
+from ..names import FROM_ROOT, Names, is_identifier, join, way_to
 from ..operators import Declared
 from ..own_operators import op_to_call
 from ..persistent import pmap
@@ -64,9 +64,8 @@ class TracedFront(Front):
         return None if at.job.name else self._stack(fx_node)
 
     def _stack(self, fx_node: Any) -> Stack | None:
-        below = fx_node.target if fx_node.op == "call_module" else None
         raw = self.traced.stacks.get(fx_node) or fx_node.meta.get("nn_module_stack")
-        return self.stacks.read(raw, below=below)
+        return self.stacks.read(raw, below=fx_node.target if fx_node.op == "call_module" else None)
 
     def meta(self, fx_node: Any) -> dict[str, Any]:
         """Return the meta from the tracer, with ``val`` where it is known, and ``tag``."""
@@ -97,10 +96,8 @@ class TracedFront(Front):
             raise UnsupportedProgram(f"reads the module {fx_node.target!r}, which can only be called")
         name = fx_node.target.rpartition(".")[2]
         if is_computed(owner, name):
-            raise UnsupportedProgram(
-                f"{fx_node.target!r} is computed when it is read ({type(owner).__qualname__}.{name}), so it is not state; "
-                "remove the parametrization or the property first"
-            )
+            fault = f"{fx_node.target!r} is computed when it is read ({type(owner).__qualname__}.{name}), so it is not state"
+            raise UnsupportedProgram(f"{fault}; remove the parametrization or the property first")
         path = _path(at.job, relative_path(fx_node.target))
         self.attributes.read(at.job.holder, path, value)
         return Get(path)
@@ -119,10 +116,9 @@ class TracedFront(Front):
         args, kwargs = at.arguments(fx_node.args), at.keywords(fx_node.kwargs)
         if fx_node.op == "call_module":
             self._call_module(at, fx_node, args, kwargs)
-        elif fx_node.op != "call_method":
-            raise UnsupportedProgram(f"{short(fx_node.op)} is not an fx opcode")
         else:
-            at.check_name(fx_node.target, "the name of a method")
+            if not is_identifier(fx_node.target):
+                raise at.invalid("names", f"{short(fx_node.target)} cannot be the name of a method", "rename it in the fx graph")
             if not args:
                 raise UnsupportedProgram("call_method needs the object as its first argument; this call has no arguments")
             at.add(self.operators.method(fx_node.target, of_tensor=self._is_tensor(fx_node.args[0])), args, kwargs)
@@ -145,10 +141,7 @@ class TracedFront(Front):
         assert isinstance(module, torch.fx.GraphModule)
         frame, home = self._place(at.job.holder, path, module)
         parameters = [evolve(one, default=tuple([at.argument(value) for value in one.default])) for one in parameters_of(module)]
-        try:
-            values = bind(parameters, args, dict(kwargs))
-        except InputError as error:
-            raise UnsupportedProgram(f"the call of {fx_node.target!r} {error}") from error
+        values = bind(parameters, args, dict(kwargs))
         passed = tuple([Record(tuple(value.items())) if type(value) is dict else value for value in values.values()])
         at.add(Call(frame, self._body(module, frame.path.lstrip("/"), home)), passed)
 
@@ -226,40 +219,31 @@ class Attributes:
 
     def read(self, holder: torch.nn.Module, target: str, value: Any) -> None:
         """Record that a graph of a module reads an attribute, which may be neither parameter nor buffer."""
-        for path in self._places(holder):
+        for path in self.paths.get(id(holder), ()):
             self.constants.setdefault(join(path, target), value)
 
     def hold(self, holder: torch.nn.Module, target: str, module: torch.nn.Module) -> None:
         """Record that a graph of a module calls a module as it is."""
-        for path in self._places(holder):
+        for path in self.paths.get(id(holder), ()):
             self.held[join(path, target)] = module
-
-    def _places(self, holder: torch.nn.Module) -> list[str]:
-        return self.paths.get(id(holder), [])
 
     def state(self) -> State:
         """Return all state, in the order of ``state_dict``."""
         numbers = TensorIds()
         slots: dict[str, Slot] = {}
-        for path, module in self.modules.items():
+        for path, module in {**self.modules, **self.held}.items():
             if path in self.held:
                 slots[path] = numbers.slot(module, SlotKind.MODULE, persistent=True)
             elif not self._is_inside(path):
                 for name, slot in self._own(module, numbers):
                     slots[join(path, name)] = slot
-        for path, module in self.held.items():
-            if path not in slots:
-                slots[path] = numbers.slot(module, SlotKind.MODULE, persistent=True)
         for path, value in self.constants.items():
             if path not in slots:
                 slots[path] = numbers.slot(value, SlotKind.CONSTANT, persistent=False)
         return State(tuple(slots), pmap(slots))
 
     def _is_inside(self, path: str) -> bool:
-        above = path.rpartition(".")[0]
-        while above and above not in self.held:
-            above = above.rpartition(".")[0]
-        return bool(above)
+        return any(above in self.held for above in way_to(path)[:-1])
 
     def _own(self, module: torch.nn.Module, numbers: TensorIds) -> Iterator[tuple[str, Slot]]:
         for name, value in module.named_parameters(recurse=False, remove_duplicate=False):
@@ -275,11 +259,11 @@ class Attributes:
         types = {path: class_name(graph if isinstance(found, graph) else type(found)) for path, found in self.modules.items()}
         kinds: dict[str, str | None] = {path: kind for path, kind in types.items() if not self._is_inside(path)}
         for path, kind in traced.items():
-            parts = path.split(".") if path and not self._is_inside(path) else []
-            for depth in range(1, len(parts)):
-                kinds.setdefault(".".join(parts[:depth]), None)
-            if parts and (kinds.get(path) is None or kinds[path] == PLAIN_MODULE):
-                kinds[path] = kind or None
+            if path and not self._is_inside(path):
+                for place in way_to(path):
+                    kinds.setdefault(place, None)
+                if kinds[path] in (None, PLAIN_MODULE):
+                    kinds[path] = kind or None
         if traced.get(""):
             kinds[""] = traced[""]
         return tuple([Module(path, kind) for path, kind in kinds.items()])
