@@ -68,10 +68,7 @@ class Match:
     variables: Sequence[str] = ()
     """The variables of the rule; None for those of an alternative that did not match."""
     notes: Notes = field(factory=Notes, repr=False, init=False)
-    operands: Operands = field(init=False, repr=False)
-
-    def __attrs_post_init__(self) -> None:
-        object.__setattr__(self, "operands", Operands(self.scope.fakes))
+    operands: Operands = field(init=False, repr=False, default=Factory(lambda m: Operands(m.scope.fakes), takes_self=True))
 
     # -- where it is ------------------------------------------------------------------------------------------------------------
 

@@ -196,8 +196,6 @@ class ModuleCall:
     glob: str | None
     type_name: str | None
 
-    __name__ = "module"
-
     def is_at(self, node: Node, path: str, program: Program) -> bool:
         """Return whether a node calls a matching module; ``path`` is the module of the node."""
         assert type(node.do) is Call
@@ -247,7 +245,7 @@ class _Tracer(fx.Tracer):
         return iter([self.create_proxy("call_function", _rest, (obj,), {})])
 
     def create_arg(self, a: Any) -> Any:
-        return a if isinstance(a, torch.nn.Parameter | OpOverload | ModuleCall) else super().create_arg(a)
+        return a if isinstance(a, torch.nn.Parameter | OpOverload) else super().create_arg(a)
 
 
 @frozen(eq=False)
