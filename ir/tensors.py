@@ -39,22 +39,6 @@ def _with_gradients(value: Any) -> tuple[object, object]:
     return ((window, value.requires_grad) if isinstance(value, torch.Tensor) else window), storage
 
 
-def numbered(slots: Mapping[str, Slot]) -> dict[str, Slot]:
-    """Return slots with cells and storages numbered in order; a slot with the right numbers is the same object.
-
-    >>> numbered({"w": Slot(SlotKind.BUFFER, None, 7, 3), "v": Slot(SlotKind.BUFFER, None, 7, 3)})["v"].cell
-    0
-    """
-    cells: dict[int, int] = {}
-    storages: dict[int, int] = {}
-    found: dict[str, Slot] = {}
-    for name, slot in slots.items():
-        cell, storage = cells.setdefault(slot.cell, len(cells)), storages.setdefault(slot.storage, len(storages))
-        right = cell == slot.cell and storage == slot.storage
-        found[name] = slot if right else Slot(slot.kind, slot.value, cell, storage, slot.persistent)
-    return found
-
-
 class TensorIds:
     """Numbers tensors and their memory in the order in which they are encountered.
 
