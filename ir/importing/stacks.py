@@ -45,12 +45,16 @@ STEP = re.compile(r"""\.(?P<name>\w+)|\[(?:(?P<index>\d+)|(['"])(?P<text>[^\]]+)
 
 
 class StackReader:
-    """Parses stacks, each distinct one once, and collects the class names that they mention."""
+    """Parses stacks, each distinct one once, and collects the class names that they mention.
+
+    A stack ends before a call that another stack has in another place.
+    """
 
     def __init__(self) -> None:
         self.types: dict[str, str] = {}
         self._known: dict[Any, Stack | None] = {}
         self._frames: dict[tuple[str, str], Frame] = {}
+        self._around: dict[Frame, Stack] = {}
 
     def read(self, raw: Mapping[str, tuple[str, Any]] | None, *, below: str | None = None) -> Stack | None:
         """Return the stack below the root module, or None if the tracer wrote none.
@@ -80,6 +84,10 @@ class StackReader:
             call = int(number) if number.isdecimal() and len(number) < 10 else 0
             frame = self._frames[path, number] = Frame(path, call)
         return frame
+
+    def _is_elsewhere(self, frame: Frame, stack: Stack) -> bool:
+        # Tracers name the children of a module that they reach without a path as if they were children of the root.
+        return frame not in stack and self._around.setdefault(frame, stack) != stack
 
     def _note(self, place: str, kind: Any) -> None:
         if kind:  # "" if a program that was exported again does not know the class
@@ -139,15 +147,18 @@ class ExportedStacks(StackReader):
     def _parse(self, entries: Entries, below: str | None) -> Stack | None:  # noqa: ARG002
         if len(entries) == 1 and entries[0][0] == EMPTY_STACK_KEY:
             return None
-        frames: list[Frame] = []
+        stack: Stack = ()
         for key, (way, kind) in entries:
             name, _, number = key.partition("@")
             path = self.where.get(way, str(way))
             self._note(path, kind)
             self.objects.setdefault(name, {})[path] = None
             if path:
-                frames.append(self._frame(path, self.numbers.get((way, key), number.rpartition("@")[2])))
-        return tuple(frames)
+                frame = self._frame(path, self.numbers.get((way, key), number.rpartition("@")[2]))
+                if self._is_elsewhere(frame, stack):
+                    break
+                stack = (*stack, frame)
+        return stack
 
     def cells(self, paths: Iterable[str]) -> dict[str, int]:
         """Return which modules are one object, as numbers by path.
@@ -182,7 +193,6 @@ class TracedStacks(StackReader):
         super().__init__()
         self.last: dict[str, int] = {}
         """The highest number of a call of each module."""
-        self._around: dict[Frame, Stack] = {}
 
     def _parse(self, entries: Entries, below: str | None) -> Stack:
         stack: Stack = ()
@@ -196,7 +206,7 @@ class TracedStacks(StackReader):
                 break
             if place:
                 frame = self._frame(place, key.rpartition("@")[2] if "@" in key else inner)
-                if frame in stack or self._around.setdefault(frame, stack) != stack:
+                if frame in stack or self._is_elsewhere(frame, stack):
                     break
                 stack = (*stack, frame)
                 self.last[place] = max(self.last.get(place, 0), frame.call)

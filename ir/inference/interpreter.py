@@ -20,8 +20,8 @@ from ..analysis.numbers import SYMBOLIC
 from ..arguments import Arg, Body, Ref, thawed
 from ..calls.call_graph import bodies_of
 from ..errors import InvalidProgram, UnsupportedProgram, Violation
-from ..graph import Call, Get, Graph, Input, Node, Op, user_line
-from ..meta import Meta, freeze, without_value
+from ..graph import Call, Get, Graph, Input, Node, Op
+from ..meta import Meta, freeze, source_line, without_value
 from ..names import join
 from ..program import Program
 from ..signature import Token
@@ -324,7 +324,7 @@ def _refused(program: Program, graph: str, name: str, error: Exception) -> Viola
     node = program.graphs[graph].by_name[name]
     text = f"its operator rejects its arguments: {(str(error) or type(error).__name__).splitlines()[0]}"
     path = node.stack[-1].path if node.stack else graph
-    return Violation("inferred-meta", text, graph, name, path, (), user_line(node), "fix the node, or its operands")
+    return Violation("inferred-meta", text, graph, name, path, (), source_line(node.meta), "fix the node, or its operands")
 
 
 def _has_value(value: Node | Input) -> bool:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import operator
 import re
+import reprlib
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -112,17 +113,12 @@ def short(value: Any, *, width: int = 60) -> str:
         return "None"
     if isinstance(value, torch.Tensor | torch.nn.Module):
         return f"a {kind}"
-    text = f"the {kind} {_text(value)}"
-    return text if len(text) <= width else text[: max(width - 3, len(kind) + 5)].rstrip() + "..."
-
-
-def _text(value: Any) -> str:
-    import reprlib
-
     try:
-        return " ".join(reprlib.repr(value).split())
+        shown = " ".join(reprlib.repr(value).split())
     except Exception as error:  # noqa: BLE001  garbage may raise when printed
-        return f"(its repr raises {type(error).__name__})"
+        shown = f"(its repr raises {type(error).__name__})"
+    text = f"the {kind} {shown}"
+    return text if len(text) <= width else text[: max(width - 3, len(kind) + 5)].rstrip() + "..."
 
 
 INPUTS = -1
@@ -191,26 +187,7 @@ def around(graph: Graph, at: int) -> tuple[str, ...]:
     return tuple([f"{'>' if number == here else ' '} {line}" for number, line in cut])
 
 
-def source_of(meta: Any) -> str | None:
-    r"""Return the user's innermost source line from a node's stack trace.
-
-    >>> source_of({"stack_trace": '  File "m.py", line 3, in forward\n    return x + y\n'})
-    'm.py:3, in forward: return x + y'
-    """
-    trace: Any = meta.get("stack_trace") if isinstance(meta, Mapping) else None  # type: ignore[reportUnknownMemberType]
-    if not isinstance(trace, str):
-        return None
-    lines = [line.strip() for line in trace.strip().splitlines()]
-    for number in range(len(lines) - 1, -1, -1):
-        if lines[number].startswith('File "'):
-            place, _, function = lines[number].removeprefix("File ").partition(", in ")
-            file, _, line = place.partition(", line ")
-            code = lines[number + 1] if number + 1 < len(lines) else ""
-            return f"{file.strip(chr(34))}:{line}, in {function}" + (f": {code}" if code else "")
-    return lines[-1] if lines and lines[-1] else None
-
-
-LEFT_OUT = {"nodes", "graphs", "meta", "args", "kwargs", "output", "checked", "only", "_before", "_first", "past"}
+LEFT_OUT = {"nodes", "meta", "args", "kwargs", "stack", "output", "checked", "only", "_before", "_first", "past"}
 """Fields that are checked node by node, and internal fields."""
 
 NEEDS: dict[type, tuple[Callable[[Any], bool], str]] = {
@@ -291,10 +268,10 @@ def part_fault(value: Any, hint: Any, known: set[Any]) -> Fault | None:
 
 @cache
 def _hint_parts(hint: Any) -> tuple[frozenset[type], frozenset[type], Any, tuple[Any, ...]]:
-    # Of an annotation: the classes without fields that it names, the attrs classes, its origin, and its arguments.
+    # Of an annotation: the classes without fields to check that it names, the other classes, its origin, and its arguments.
     origin, args = get_origin(hint), get_args(hint)
     kinds = [kind for kind in (args if origin in UNIONS else (hint,)) if isinstance(kind, type) and not get_args(kind)]
-    classes = frozenset([kind for kind in kinds if has(kind)])
+    classes = frozenset([kind for kind in kinds if has(kind) and kind is not Graph])  # graphs are checked node by node
     return frozenset(kinds) - classes, classes, origin, args
 
 
@@ -302,12 +279,10 @@ def _field_fault(value: Any, cls: type, known: set[Any]) -> Fault | None:
     for name, hint, plain, classes in _fields_of(cls):
         part = getattr(value, name)
         kind = type(part)
-        if kind in plain or (kind in classes and id(part) in known) or (kind is tuple and (id(part), id(hint)) in known):
+        if kind in plain or (kind in classes and id(part) in known):
             continue
         if (fault := part_fault(part, hint, known)) is not None:
             return f".{name}{fault[0]}", fault[1], fault[2]
-        if kind is tuple:
-            known.add((id(part), id(hint)))  # nodes share stacks
     fits, description = NEEDS.get(cls, (None, ""))
     if fits is not None and not fits(value):
         return "", value, description
@@ -377,12 +352,5 @@ def frame_faults(program: Program) -> Iterator[Finding]:
         fault = None if name in known else type_fault(getattr(program, name), hint, f"program.{name}", checked)
         if fault is not None:
             yield Finding(fault)
-    graphs: Any = program.graphs
-    if type(graphs) is not PMap:
-        yield Finding(f"program.graphs is {short(graphs)}, not a PMap")
-        return
-    for name, graph in graphs.items():
-        if type(name) is not str or type(graph) is not Graph:
-            yield Finding(f"program.graphs has {short(graph)} under {short(name)}")
     if type(program.facts) is frozenset and "" in program.facts:
         yield Finding("program.facts has '', which is not a word")

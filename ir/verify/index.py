@@ -12,11 +12,11 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from attrs import define, frozen
+from attrs import define, evolve, field, frozen
 
 from ..analysis.numbers import SYMBOLIC
 from ..arguments import Body, Items, Record, Ref
-from ..graph import Call, Get, Graph, Input, Node, Op, Stack
+from ..graph import Call, Frame, Get, Graph, Input, Node, Op, Stack
 from ..names import FROM_ROOT
 from ..persistent import derived
 from ..program import Program
@@ -34,62 +34,58 @@ Fault = tuple[str, Finding]
 
 
 @frozen
-class Parts:
+class GraphIndex:
     """The parts of a graph that rules read, with the positions of their nodes."""
 
-    callees: list[tuple[int, str]]
-    calls: list[tuple[int, Node, Call]]
-    gets: list[tuple[int, Node, Get]]
-    bodies: list[tuple[int, str]]
+    graph: Graph
+    name: str = ""
+    is_root: bool = False
+    callees: list[tuple[int, str]] = field(factory=list)
+    calls: list[tuple[int, Node, Call]] = field(factory=list)
+    gets: list[tuple[int, Node, Get]] = field(factory=list)
+    bodies: list[tuple[int, str]] = field(factory=list)
     """The bodies of operators."""
-    projections: list[tuple[int, Node]]
-    stacks: list[tuple[int, Stack]]
-    """Each non-empty stack, once for each run of nodes with it."""
-    ops: dict[int, tuple[Op, int]]
+    projections: list[tuple[int, Node]] = field(factory=list)
+    stacks: dict[int, tuple[int, Stack]] = field(factory=dict)
+    """Every distinct stack object by ``id``, with the position of its first node."""
+    ops: dict[int, tuple[Op, int]] = field(factory=dict)
     """Every distinct ``Op`` object by ``id``, with its first node."""
+
+    def at(self, index: int, message: str) -> Finding:
+        """Return a finding about a node, or about the output, whose position is after the last node."""
+        name = self.graph.nodes[index].name if index < len(self.graph.nodes) else "output"
+        return Finding(message, self.name, index, name)
 
 
 @derived
-def _parts_of(graph: Graph) -> Parts:
-    parts = Parts([], [], [], [], [], [], {})
-    last: Stack = ()
+def _index_of(graph: Graph) -> GraphIndex:
+    # The name is added later: a graph does not know its own.
+    parts, last = GraphIndex(graph), None
     for index, node in enumerate(graph.nodes):
         do = node.do
         if type(do) is Call:
             parts.calls.append((index, node, do))
+            parts.callees.append((index, do.graph))
         elif type(do) is Get:
             parts.gets.append((index, node, do))
         else:
-            parts.ops.setdefault(id(do), (do, index))
+            if id(do) not in parts.ops:
+                parts.ops[id(do)] = do, index
             if do.name == GETITEM:
                 parts.projections.append((index, node))
-        if type(do) is Call or node.kwargs or not BODILESS.issuperset(map(type, node.args)):
-            parts.callees.extend([(index, name) for name in node.callees])
+            if node.kwargs or not all(map(_is_bodiless, node.args)):
+                bodies = [(index, name) for name in node.callees]
+                parts.bodies.extend(bodies)
+                parts.callees.extend(bodies)
         if node.stack is not last:
             last = node.stack
-            parts.stacks.extend([(index, last)] if last else [])
-    operators = {index for index, _, _ in parts.calls}
-    parts.bodies.extend([pair for pair in parts.callees if pair[0] not in operators])
+            parts.stacks.setdefault(id(last), (index, last))
     return parts
 
 
-class GraphIndex:
-    """A graph of a program with its parts."""
-
-    def __init__(self, name: str, graph: Graph, *, is_root: bool) -> None:
-        self.name, self.graph, self.is_root = name, graph, is_root
-        parts = _parts_of(graph)
-        self.callees, self.calls, self.gets, self.bodies = parts.callees, parts.calls, parts.gets, parts.bodies
-        self.projections, self.stacks, self.ops = parts.projections, parts.stacks, parts.ops
-
-    def at(self, index: int, message: str) -> Finding:
-        """Return a finding about a node, or about the output, whose position is after the last node."""
-        return _finding(self.name, self.graph, index, message)
-
-
-def _finding(name: str, graph: Graph, index: int, message: str) -> Finding:
-    node: Any = getattr(graph.nodes[index], "name", None) if index < len(graph.nodes) else "output"
-    return Finding(message, name, index, node if type(node) is str else f"node {index}")
+def _is_bodiless(arg: Any) -> bool:
+    kind = type(arg)
+    return kind in BODILESS or ((kind is Items or kind is tuple) and BODILESS.issuperset(map(type, arg)))
 
 
 class ProgramIndex:
@@ -124,7 +120,7 @@ class ProgramIndex:
         while todo:
             name = todo.pop()
             if name in program.graphs and name not in self.graphs:
-                each = self.graphs[name] = GraphIndex(name, program.graphs[name], is_root=name == program.root)
+                each = self.graphs[name] = evolve(_index_of(program.graphs[name]), name=name, is_root=name == program.root)
                 for key, (op, index) in each.ops.items():
                     self.ops.setdefault(key, (op, each, index))
                 todo.extend([callee for _, callee in reversed(each.callees)])
@@ -166,11 +162,9 @@ def _check_graph(graph: Graph, name: str, right: set[Any], *, is_root: bool) -> 
         except Exception as error:  # noqa: BLE001  garbage may raise when compared, hashed or printed; report it
             found.append(("well-formed", f"it cannot be read: {type(error).__name__}: {error}"))
         for rule, message in found:
-            if index < 0:
-                key = getattr(value, "name", index)
-                yield rule, Finding(f"input {key}: {message}", name, INPUTS, getattr(value, "name", None))
-            else:
-                yield rule, _finding(name, graph, index, message)
+            key = getattr(value, "name", None)
+            unnamed = f"input {index + len(graph.inputs)}" if index < 0 else f"node {index}"
+            yield rule, Finding(message, name, max(index, INPUTS), key if type(key) is str else unnamed)
 
 
 @define
@@ -180,63 +174,76 @@ class _At:
     graph: Graph
     is_root: bool
     right: set[Any]
-    """The ids of valid stacks, and of values whose types are right; the program keeps them alive."""
+    """The ids of stacks, frames and operations that are right; the program keeps them alive."""
     where: dict[str, int]
     """The position of each value; those of inputs are negative.  Malformed nodes are included, to not report their users."""
 
 
 def _add_faults(found: list[tuple[str, str]], value: Any, index: int, at: _At) -> None:
     # Add the rules that an input, a node, or the output breaks, with messages.
-    is_output, right = index == len(at.graph.nodes), at.right
-    if (fault := type_fault(value, Input if index < 0 else Node, "it", right)) is not None:
-        found.append(("well-formed", fault))
-        return
-    first = at.where.get(value.name, index)
-    if first != index and not is_output:
+    where, right, wanted = at.where, at.right, Input if index < 0 else Node
+    is_named = type(value) is wanted and type(value.name) is str and value.name
+    if not is_named or (index >= 0 and not _is_usual(value, right)):
+        fault = type_fault(value, wanted, "it", right)
+        if fault is not None:
+            found.append(("well-formed", fault))
+            return
+    first = where.get(value.name, index)
+    if first != index and index < len(at.graph.nodes):
         other = f"node {first}" if first >= 0 else f"input {first + len(at.graph.inputs)}"
         found.append(("unique-names", f"the name {value.name!r} is used already by {other}"))
-    found.extend([("meta", message) for message in _meta_faults(value.meta)])
+    _add_meta_faults(found, value.meta)
     if index < 0:
         return
+    if id(value.stack) not in right:
+        found.extend(_stack_faults(value.stack, at))
     if type(value.do) is Get and (value.args or value.kwargs):
         found.append(("well-formed", "a read takes no arguments"))
+    is_output = index == len(at.graph.nodes)
     for arg in (*value.args, *[part for _, part in value.kwargs]) if value.kwargs else value.args:
         kind = type(arg)
-        if kind in PLAIN or (kind is Ref and type(arg.name) is str and at.where.get(arg.name, index) < index):
+        if kind in PLAIN or (kind is Ref and type(arg.name) is str and where.get(arg.name, index) < index):
             continue  # most arguments
-        if kind in (tuple, Items) and PLAIN.issuperset(map(type, arg)):
+        if (kind is Items or kind is tuple) and PLAIN.issuperset(map(type, arg)):
             continue  # most lists are sizes
-        where = "the output of the graph contains" if is_output else "its arguments contain"
         if kind is not Ref and (fault := depth_fault(arg)) is not None:
             found.append(("argument-kinds", f"its arguments contain {short(arg)}: {fault}"))
         for leaf in leaves(arg):
             if type(leaf) is Ref and type(leaf.name) is str:
-                later = at.where.get(leaf.name, index) - index
-                if leaf.name not in at.where:
+                later = where.get(leaf.name, index) - index
+                if leaf.name not in where:
                     found.append(("defined-values", f"it uses {leaf.name!r}, which its graph does not define"))
                 elif later >= 0:
                     place = f"which is defined {later} nodes later" if later else "its own result"
                     found.append(("earlier-values", f"it uses {leaf.name!r}, {place}"))
             elif not is_argument(leaf) or (is_output and type(leaf) is Body):
-                found.append(("argument-kinds", f"{where} {short(leaf)}"))
-    if value.stack and id(value.stack) not in right:
-        if (fault := _stack_fault(value.stack, is_root=at.is_root)) is not None:
-            found.append(("stacks", fault))
-        else:
-            right.add(id(value.stack))
+                part = "the output of the graph contains" if is_output else "its arguments contain"
+                found.append(("argument-kinds", f"{part} {short(leaf)}"))
 
 
-def _stack_fault(stack: Stack, *, is_root: bool) -> str | None:
+def _is_usual(node: Node, right: set[Any]) -> bool:
+    return id(node.do) in right and type(node.args) is tuple and type(node.kwargs) is tuple and not node.kwargs
+
+
+def _stack_faults(stack: Any, at: _At) -> list[tuple[str, str]]:
+    right = at.right
+    if type(stack) is not tuple:
+        return [("well-formed", f"it.stack is {short(stack)}, not a tuple")]
+    for number, frame in enumerate(stack):
+        if id(frame) not in right and (fault := type_fault(frame, Frame, f"it.stack[{number}]", right)) is not None:
+            return [("well-formed", fault)]
+        if at.is_root and frame.path.startswith(FROM_ROOT):
+            return [("stacks", f"its stack has {frame}: in the root graph, paths start at the root without {FROM_ROOT!r}")]
     if len(set(stack)) < len(stack):
-        return f"its stack has {next(frame for frame in stack if stack.count(frame) > 1)} twice"
-    for frame in stack if is_root else ():
-        if frame.path.startswith(FROM_ROOT):
-            return f"its stack has {frame}: in the root graph, paths start at the root without {FROM_ROOT!r}"
-    return None
+        return [("stacks", f"its stack has {next(frame for frame in stack if stack.count(frame) > 1)} twice")]
+    right.add(id(stack))
+    return []
 
 
 PLAIN_VALUES = frozenset({FakeTensor, torch.Tensor, torch.nn.Parameter, int, bool, float, str, type(None), *SYMBOLIC})
 """Types of ``val`` that are always valid."""
+
+STRINGS = frozenset({str})
 
 MAPPINGS = (types.MappingProxyType, dict)
 """The usual types of meta, which ``isinstance`` recognizes faster than a ``Mapping``."""
@@ -248,22 +255,28 @@ ABSURD: tuple[type, ...] = (
 """Types that no node can return: code, modules, unordered sets and parts of a program."""
 
 
-def _meta_faults(meta: Any) -> list[str]:
+def _add_meta_faults(found: list[tuple[str, str]], meta: Any) -> None:
     # Meta that is not a mapping from strings, and impossible values in it.
     if not isinstance(meta, MAPPINGS) and not isinstance(meta, Mapping):
-        return [f"meta is {short(meta)}, not a mapping"]
-    found = [f"meta has the key {short(key)}, not a string" for key in meta if type(key) is not str]
-    todo: list[Any] = [] if type(meta.get("val")) in PLAIN_VALUES else [meta["val"]]
-    opened: set[int] = set()
+        found.append(("meta", f"meta is {short(meta)}, not a mapping"))
+        return
+    if not STRINGS.issuperset(map(type, meta)):
+        found.extend([("meta", f"meta has the key {short(key)}, not a string") for key in meta if type(key) is not str])
+    value, trace = meta.get("val"), meta.get("stack_trace")
+    if type(value) not in PLAIN_VALUES and (absurd := _absurd_part(value)) is not None:
+        found.append(("meta", f"meta['val'] {'is' if absurd is value else 'holds'} {short(absurd, width=90)}"))
+    if trace is not None and not isinstance(trace, str):
+        found.append(("meta", f"meta['stack_trace'] is {short(trace)}, not text"))
+
+
+def _absurd_part(value: Any) -> Any:
+    # A part of a value that no node can return, or None.
+    todo, opened = [value], set[int]()
     while todo:
         part = todo.pop()
         if isinstance(part, ABSURD):
-            found.append(f"meta['val'] {'is' if part is meta['val'] else 'holds'} {short(part, width=90)}")
-            break
+            return part
         if isinstance(part, tuple | list | Items | Mapping) and id(part) not in opened:
             opened.add(id(part))  # a list can contain itself
             todo.extend(part.values() if isinstance(part, Mapping) else part)  # type: ignore[reportUnknownMemberType]
-    trace = meta.get("stack_trace")
-    if trace is not None and not isinstance(trace, str):
-        found.append(f"meta['stack_trace'] is {short(trace)}, not text")
-    return found
+    return None

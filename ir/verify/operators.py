@@ -110,7 +110,7 @@ def _misused_literal(whole: ProgramIndex, name: str, args: Sequence[Arg], seen: 
             bound = node.using(passed)
             if type(node.do) is Call:
                 todo.append((node.do.graph, bound.args))
-            elif type(node.do) is Op and (fault := fault_of(bound, node.do.target)):
+            elif type(node.do) is Op and (fault := fault_of(bound)):
                 return f"it passes a literal, and in {name!r} {fault}"
     return None
 
@@ -118,24 +118,26 @@ def _misused_literal(whole: ProgramIndex, name: str, args: Sequence[Arg], seen: 
 @derived
 def _misfits(graph: Graph) -> list[tuple[int, str]]:
     found: list[tuple[int, str]] = []
-    forms: dict[int, set[Any]] = {}
+    overloads = [do for do in graph.distinct if type(do) is Op and isinstance(do.target, OpOverload)]
+    forms = {id(op): FITTING.setdefault(op.target, set()) for op in overloads}
     for index, node in enumerate(graph.nodes):
-        target: Any = node.do.target if type(node.do) is Op else None
-        if not isinstance(target, OpOverload):
-            continue
-        fitting = forms.get(id(target))
+        fitting = forms.get(id(node.do))
         if fitting is None:
-            fitting = forms[id(target)] = FITTING.setdefault(target, set())
-        kinds = (*map(_kind, node.args), *[(key, _kind(arg)) for key, arg in node.kwargs])
+            continue
+        kinds: tuple[Any, ...] = tuple(map(type, node.args))
+        if node.kwargs or not LISTS.isdisjoint(kinds):
+            kinds = (*map(_kind, node.args), *[(key, _kind(arg)) for key, arg in node.kwargs])
         if kinds in fitting:
             continue  # nearly all nodes
-        fault = fault_of(node, target)
+        fault = fault_of(node)
         if fault is not None:
             found.append((index, fault))
         elif len(fitting) < FORMS:
             fitting.add(kinds)
     return found
 
+
+LISTS = frozenset({tuple, Items})
 
 FITTING: dict[Any, set[Any]] = {}
 """A cache of the kinds of arguments that each overload accepts."""
@@ -150,12 +152,13 @@ def _kind(arg: Any) -> Any:
     return (kind, frozenset(map(type, arg))) if kind is Items or kind is tuple else kind
 
 
-def fault_of(node: Node, target: Any) -> str | None:
+def fault_of(node: Node) -> str | None:
     """Describe why an operator cannot accept the arguments of a node, or return None; the dispatcher checks the rest.
 
-    >>> fault_of(Node("y", Op("aten.relu.default"), ("text",)), torch.ops.aten.relu.default)
+    >>> fault_of(Node("y", Op("aten.relu.default", target=torch.ops.aten.relu.default), ("text",)))
     "aten.relu.default takes Tensor as 'self', not the str 'text'"
     """
+    target: Any = node.do.target if type(node.do) is Op else None
     if not isinstance(target, OpOverload):
         return None
     schema = schema_of(target)

@@ -247,13 +247,13 @@ def _is_backward(whole: ProgramIndex) -> bool:
 def check_tangents(whole: ProgramIndex) -> Iterator[Finding]:
     """Find tangents without a user output, repeated ones, ones of another shape, and arguments after tangents."""
     results = [value for _, spec, value in _outputs(whole) if type(spec) is UserOutput]
-    is_backward, claims, metas = _is_backward(whole), list[Claim](), whole.main.graph.metas
+    is_backward, claims = _is_backward(whole), list[Claim]()
     for number, (formal, spec) in enumerate(whole.program.inputs):
         of = spec.tangent_of if type(spec) is UserInput else None
         if of is not None:
             result = results[of] if 0 <= of < len(results) and not is_backward else None
             exists = of >= 0 and (of < len(results) or is_backward)
-            held = value_in(metas[result.name]) if type(result) is Ref else None
+            held = value_in(whole.main.graph.metas[result.name]) if type(result) is Ref else None
             place = f"signature.inputs[{number}]"
             claims.append((place, f"the user output {of}", exists, value_in(formal.meta), held))
         elif claims and type(spec) is UserInput:

@@ -89,19 +89,10 @@ def check_geometry(whole: ProgramIndex) -> Iterator[Finding]:
     yield from instances_of(whole).findings["state-geometry"].values()
 
 
-def _stacks(scope: GraphIndex) -> Iterator[tuple[int, Stack]]:
-    # Each stack once, with the first node that has it.
-    seen: set[int] = set()
-    for index, stack in scope.stacks:
-        if id(stack) not in seen:
-            seen.add(id(stack))
-            yield index, stack
-
-
 def check_scopes(whole: ProgramIndex) -> Iterator[Finding]:
     """Find module calls of the root with two different parent calls; bodies of operators may be traced again."""
     around: dict[Frame, Stack] = {}
-    for index, stack in _stacks(whole.main):
+    for index, stack in whole.main.stacks.values():
         for depth in range(len(stack) - 1, -1, -1):
             frame, above = stack[depth], stack[:depth]
             other = around.setdefault(frame, above)
@@ -145,7 +136,7 @@ def check_known_modules(whole: ProgramIndex) -> Iterator[Finding]:
         owner = name.rpartition(".")[0]
         if owner not in known and not held_by(state.modules, owner):
             yield _of_slot(name, f"it belongs to the module {owner!r}, which program.modules does not list")
-    for index, stack in _stacks(whole.main):
+    for index, stack in whole.main.stacks.values():
         for frame in stack:
             if frame.path not in known:
                 known.add(frame.path)
@@ -183,7 +174,7 @@ def check_modules(whole: ProgramIndex) -> Iterator[Finding]:
     if not held and not any(op.name in CALLS for op, _, _ in whole.ops.values()):
         return
     yield from found.findings["opaque-modules"].values()
-    for index, stack in _stacks(whole.main):
+    for index, stack in whole.main.stacks.values():
         # Outlining would make a body at the path of the opaque module.
         if any(held_by(held, frame.path) for frame in stack):
             yield whole.main.at(index, f"it is inside {stack[-1]}, but a module around it is an opaque module of the state")

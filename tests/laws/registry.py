@@ -13,8 +13,7 @@ from attrs import field, frozen
 
 from purefx.ir.program import Program
 from purefx.laws.law import FUEL, GENERIC, Law
-from purefx.laws.provenance import made_of_all, provenance
-from purefx.laws.strategies.programs import split_somewhere
+from purefx.laws.provenance import provenance
 from purefx.transforms import (
     Transformation,
     bodies_to_regions,
@@ -41,7 +40,7 @@ from purefx.transforms import (
     sink_state,
 )
 from tests.laws.aimed import aimed
-from tests.laws.aims import copied, crossing, repeated, split_across_sizes, viewed, with_wrappers
+from tests.laws.aims import copied, crossing, repeated, split_across_sizes, split_somewhere, viewed, with_wrappers
 from tests.laws.checked import NORMAL_STACKS
 from tests.laws.cleaning import (
     inputs_named,
@@ -129,7 +128,7 @@ TREE_ANEW = MappingProxyType(
 META = MappingProxyType({"no-op": "values are meta, and equality leaves meta out"})
 
 
-OF_ALL: tuple[Law, ...] = (*GENERIC, provenance, made_of_all)
+OF_ALL: tuple[Law, ...] = (*GENERIC, provenance)
 """The laws that each transformation is asked, unless it is exempt."""
 
 
@@ -195,11 +194,11 @@ REGISTRY: tuple[Entry, ...] = (
         (views_go, sharing_stays, nothing_new, boundary_stays),
         aim=viewed,
     ),
-    Entry(there_and_back, ("flat", "sunk"), (double_says_what_it_computes,), CONVERTED),
+    Entry(there_and_back, ("flat",), (double_says_what_it_computes,), CONVERTED),
     Entry(there_and_back, ("deduplicated",), (double_says_what_it_computes,), MappingProxyType({**CONVERTED, **TREE_ANEW})),
-    Entry(to_meta_and_back, ("flat", "sunk", "deduplicated"), (meta_says_what_it_computes, devices_back), META),
-    Entry(bodies_to_regions, ("flat", "sunk", "deduplicated"), (modes_stay, no_wrappers), aim=with_wrappers),
-    Entry(regions_and_back, ("flat", "sunk", "deduplicated"), (modes_stay, no_markers, markers_come_back), aim=with_wrappers),
+    Entry(to_meta_and_back, ("flat", "deduplicated"), (meta_says_what_it_computes, devices_back), META),
+    Entry(bodies_to_regions, ("flat", "deduplicated"), (modes_stay, no_wrappers), aim=with_wrappers),
+    Entry(regions_and_back, ("flat", "deduplicated"), (modes_stay, no_markers, markers_come_back), aim=with_wrappers),
     Entry(
         fold_constants,
         ("flat", "sunk", "deduplicated"),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import re
-from contextlib import suppress
 from functools import cache
 from typing import Literal
 
@@ -19,10 +18,13 @@ import purefx as px
 from purefx.laws import assert_same_as_eager, behaviour_differences, gradient_differences, value_differences
 from purefx.laws.oracles import Check
 from purefx.laws.strategies import ModuleTree, module_trees
-from purefx.laws.strategies.recipes import CallRecipe, NodeRecipe, OutputRecipe, Recipe, SlotRecipe
+from purefx.laws.strategies.recipes import NodeRecipe, Recipe, SlotRecipe
 from purefx.laws.tiers import examples_of, share
 
 EXAMPLES = share(40)
+
+RANDOM = re.compile(r"NodeRecipe\(kind=(?:9|14|15|18),")
+"""Nodes that may draw random numbers: ``run_decompositions`` drops unused draws, eager mode does not."""
 
 To = Literal["graph_module", "interpreter"]
 
@@ -52,7 +54,7 @@ def test_same_as_eager() -> None:
     )  # fmt: skip
     @given(module_trees(), st.sampled_from([False, False, True]), st.sampled_from(TO))
     def same(tree: ModuleTree, decomposed: bool, to: To) -> None:
-        decomposed = decomposed and not tree.is_random
+        decomposed = decomposed and not RANDOM.search(repr(tree))
         try:
             ep = tree.export(decomposed=decomposed)
         except Exception as error:
@@ -72,23 +74,19 @@ def test_same_as_eager() -> None:
 
 
 @cache
-def drawn(examples: int) -> tuple[tuple[ModuleTree, px.Program], ...]:
-    """Return generated modules that the exporter takes, always the same ones, with their programs."""
-    found: list[tuple[ModuleTree, px.Program]] = []
-    for tree in examples_of(module_trees(), examples, 0):
-        with suppress(Exception):
-            found.append((tree, px.import_ep(tree.export())))
-    return tuple(found)
+def drawn() -> list[ModuleTree]:
+    """Return generated modules, always the same ones."""
+    return examples_of(module_trees(), 70, 0)
 
 
 def test_modes_and_gradients_are_drawn() -> None:
-    trees = [tree for tree, _ in drawn(70)]
+    trees = drawn()
     assert {tree.mode for tree in trees} == {0, 1, 2} and {tree.grads for tree in trees} == {True, False}
     assert any(re.search(r"NodeRecipe\(kind=7, first=\d+, second=[5-7]", repr(tree)) for tree in trees), "no buffer is assigned"
 
 
 def test_a_tree_builds_equal_modules_and_equal_arguments() -> None:
-    for tree, _ in drawn(70)[::10]:
+    for tree in drawn()[::10]:
         one, other = tree.build(), tree.build()
         assert value_differences(dict(one.state_dict()), dict(other.state_dict())) == []
         assert value_differences(tree.calls[0], tree.calls[0]) == []
@@ -102,9 +100,3 @@ def test_a_lost_write_is_seen() -> None:
     eager = tree.build()
     assert behaviour_differences(copy.deepcopy(eager), eager, tree.calls) == []
     assert behaviour_differences(spoiled.build(), eager, tree.calls) != []
-
-
-def test_a_tree_is_built_again_from_what_it_prints() -> None:
-    names = {kind.__name__: kind for kind in (CallRecipe, ModuleTree, NodeRecipe, OutputRecipe, Recipe, SlotRecipe)}
-    for tree, _ in drawn(70)[::30]:
-        assert eval(repr(tree), names) == tree

@@ -44,6 +44,29 @@ class Caller(nn.Module):
         return self.peer(self.own(x)).relu()
 
 
+class TwoNames(parent(b=nn.Tanh)):
+    """Calls a child by its two names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = self.b
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.a(self.b(x)).relu()
+
+
+@CLOSURES.add((X,))
+class ListOfOne(parent(a=TwoNames)):
+    """Calls a child through a list: torch names the calls inside as if they were calls of the root's ``a``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.items = [self.a]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.a(self.items[0](x))
+
+
 @CLOSURES.add((X,))
 class Sibling(nn.Module):
     """A module is called by the root, and by its sibling: one body."""
