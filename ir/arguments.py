@@ -110,18 +110,6 @@ def _nested_in(value: Any) -> list[Any]:
     return [part for part in parts if type(part) in NESTED or isinstance(part, TREES)]
 
 
-def shown(value: Any) -> str:
-    """Return the repr of a value, or a placeholder if it is nested too deep for Python.
-
-    >>> shown((1, Ref("x")))
-    "(1, Ref(name='x'))"
-    """
-    try:
-        return repr(value)
-    except RecursionError:
-        return f"<a {type(value).__name__} that is nested too deep to show>"
-
-
 def refs_in(args: tuple[Arg, ...], kwargs: tuple[tuple[str, Arg], ...] = ()) -> list[str]:
     """Return the names of the values that arguments use, in order, repeats kept.
 

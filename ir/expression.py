@@ -168,15 +168,26 @@ def inputs_in(expr: Expr) -> list[int]:
     return [leaf.index for leaf in leaves_in(expr) if isinstance(leaf, InputDim | InputValue)]
 
 
-def write(expr: Expr, paths: Sequence[str] = ()) -> str:
+COMPARISONS = frozenset({"==", "!=", "<", "<=", ">", ">="})
+
+
+def write(expr: Expr, paths: Sequence[str] = (), outer: str = "==") -> str:
     """Return an expression as text.
 
+    Args:
+        expr: the expression.
+        paths: the names of the user inputs.
+        outer: the operator around it; operands of arithmetic get brackets.
+
+    >>> write(Apply("*", (Apply("+", (Sym("s0"), 1, Sym("s1"))), 2)))
+    '(s0 + 1 + s1) * 2'
     >>> write(Apply("==", (Apply("*", (2, InputDim(0, 1))), Sym("s0"))), ["x"])
     '2 * x.size(1) == s0'
     """
     match expr:
-        case Apply(op=op, args=(left, right)) if not op.isalpha():
-            return f"{write(left, paths)} {op} {write(right, paths)}"
+        case Apply(op=op, args=args) if not op.isalpha() and len(args) > 1:
+            text = f" {op} ".join([write(arg, paths, op) for arg in args])
+            return text if outer in COMPARISONS else f"({text})"
         case Apply(op=op, args=args):
             return f"{op}({', '.join(write(arg, paths) for arg in args)})"
         case Sym(name=name):

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, final
 
 from attrs import field, frozen
 
-from .arguments import Arg, Body, Ref, Strict, bodies_in, map_refs, refs_in, replace_refs, shown
+from .arguments import Arg, Body, Ref, Strict, bodies_in, map_refs, refs_in, replace_refs
 from .effects.declared import PURE, Effects
 from .errors import ArgumentError
 from .meta import EMPTY_META, Meta, source_line
@@ -150,8 +150,8 @@ class Node(Value, Displayed):
 
     name: str
     do: Do
-    args: tuple[Arg, ...] = field(default=(), eq=Strict, repr=shown)
-    kwargs: Kwargs = field(default=(), eq=Strict, repr=shown)
+    args: tuple[Arg, ...] = field(default=(), eq=Strict)
+    kwargs: Kwargs = field(default=(), eq=Strict)
     stack: Stack = ()
     meta: Meta = field(default=EMPTY_META, eq=False, repr=False)
 
@@ -265,7 +265,7 @@ class Graph(Value, Displayed):
 
     inputs: tuple[Input, ...]
     nodes: tuple[Node, ...]
-    output: Arg = field(default=(), eq=Strict, repr=shown)
+    output: Arg = field(default=(), eq=Strict)
 
     @cached_property
     def derived(self) -> dict[Any, Any]:

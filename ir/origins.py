@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from attrs import define, evolve, field, frozen
 
@@ -43,10 +43,8 @@ class Imported:
     trace: str | None = field(default=None, repr=False)
     """The stack trace of the user code that made it, as the tracer wrote it."""
 
-    @property
-    def of(self) -> tuple[Origin, ...]:
-        """Empty: its history starts here."""
-        return ()
+    of: ClassVar[tuple[Origin, ...]] = ()
+    """Empty: its history starts here."""
 
     def __str__(self) -> str:
         return f"{self.name} ({self.op})"

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from attrs import evolve, field, frozen
 
-from .arguments import Arg, Strict, shown
+from .arguments import Arg, Strict
 from .expression import Expr
 
 
@@ -25,7 +25,7 @@ class TensorType:
     """
 
     dtype: torch.dtype
-    shape: tuple[Expr, ...] = field(repr=shown)
+    shape: tuple[Expr, ...]
     device: str = "cpu"
 
 
@@ -38,7 +38,7 @@ class NumberType:
     """
 
     kind: str
-    expr: Expr | None = field(default=None, repr=shown)
+    expr: Expr | None = None
 
 
 @frozen
@@ -49,7 +49,7 @@ class LiteralType:
     (True, False)
     """
 
-    value: Arg = field(eq=Strict, repr=shown)
+    value: Arg = field(eq=Strict)
 
 
 @frozen
@@ -193,7 +193,7 @@ class Range:
     2
     """
 
-    expr: Expr = field(repr=shown)
+    expr: Expr
     low: int | None
     high: int | None
 
@@ -207,7 +207,7 @@ class Constraints:
     """
 
     ranges: tuple[Range, ...] = ()
-    guards: tuple[Expr, ...] = field(default=(), repr=shown)
+    guards: tuple[Expr, ...] = ()
 
 
 @frozen

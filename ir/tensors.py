@@ -13,7 +13,7 @@ import torch
 
 from .signature import TensorType
 from .state import Slot, SlotKind, State, lazy_bits
-from .torch_private import FakeTensor, storage_key
+from .torch_private import storage_key
 
 
 def cell_key(value: Any) -> tuple[object, object]:
@@ -37,22 +37,6 @@ def _with_gradients(value: Any) -> tuple[object, object]:
     # A tensor without gradient is not the parameter that it aliases: `self.k = self.v.detach()`.
     window, storage = cell_key(value)
     return ((window, value.requires_grad) if isinstance(value, torch.Tensor) else window), storage
-
-
-def numbered(slots: Mapping[str, Slot]) -> dict[str, Slot]:
-    """Return slots with cells and storages numbered in order; a slot with the right numbers is the same object.
-
-    >>> numbered({"w": Slot(SlotKind.BUFFER, None, 7, 3), "v": Slot(SlotKind.BUFFER, None, 7, 3)})["v"].cell
-    0
-    """
-    cells: dict[int, int] = {}
-    storages: dict[int, int] = {}
-    found: dict[str, Slot] = {}
-    for name, slot in slots.items():
-        cell, storage = cells.setdefault(slot.cell, len(cells)), storages.setdefault(slot.storage, len(storages))
-        right = cell == slot.cell and storage == slot.storage
-        found[name] = slot if right else Slot(slot.kind, slot.value, cell, storage, slot.persistent)
-    return found
 
 
 class TensorIds:
@@ -86,9 +70,6 @@ class TensorIds:
         return self.slot(slot.value, slot.kind, persistent=slot.persistent)
 
 
-TENSORS = frozenset({torch.Tensor, torch.nn.Parameter, FakeTensor})
-
-
 def disagreement(known: Any, value: Any) -> str | None:
     """Return how the fake value in meta and a tensor of the state differ, or None; other values never differ.
 
@@ -97,10 +78,7 @@ def disagreement(known: Any, value: Any) -> str | None:
     >>> disagreement(None, torch.ones(3)) is None
     True
     """
-    # Check the type first: isinstance of a tensor runs a metaclass, twice for every read of state.
-    if type(known) not in TENSORS and not isinstance(known, torch.Tensor):
-        return None
-    if type(value) not in TENSORS and not isinstance(value, torch.Tensor):
+    if not isinstance(known, torch.Tensor) or not isinstance(value, torch.Tensor):
         return None
     fits = known.dtype is value.dtype and _may_be_equal(known.shape, value.shape)
     return None if fits else f"{geometry(known)}, but the slot holds {geometry(value)}"

@@ -75,6 +75,11 @@ def depends_on_contents(target: Any) -> bool:
     return isinstance(target, OpOverload) and not BY_CONTENTS.isdisjoint(target.tags)
 
 
+@cache
+def _is_determined(target: Any) -> bool:
+    return isinstance(target, OpOverload) and target.namespace in NAMESPACES and not depends_on_contents(target)
+
+
 ATTEMPTS = 256
 """The number of values to try for a symbol; most guards are about remainders and bounds."""
 
@@ -194,8 +199,8 @@ class FakeValues:
         if work is not None:
             raise UnsupportedProgram(f"node {node.name} computes {work}, which is too expensive to run")
         key = self._key(node, args, kwargs)
-        if key in RESULTS:
-            return fake_of(self.mode, *RESULTS[key])
+        if (known := RESULTS.get(key)) is not None:
+            return fake_of(self.mode, *known)
         writes = type(node.do) is Op and bool(node.do.effects.writes)
         operands = [_copied(arg) for arg in args] if writes else args
         named = {name: _copied(arg) for name, arg in kwargs.items()} if writes else kwargs
@@ -204,26 +209,23 @@ class FakeValues:
         bindings = fresh_bindings(self.mode.shape_env, value)
         if bindings:
             self.bindings[node.name] = bindings
-        elif key is not None and type(value) is FakeTensor:
-            facts = self.described(value)
-            if facts is not None and facts[2:] == NOTHING_ELSE:
-                if len(RESULTS) >= LARGEST:
-                    RESULTS.clear()
-                RESULTS[key] = facts[1]
+        elif key is not None and (facts := self.described(value)) is not None and facts[2:] == NOTHING_ELSE:
+            if len(RESULTS) >= LARGEST:
+                RESULTS.clear()
+            RESULTS[key] = facts[1]
         return value
 
     def _key(self, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Hashable | None:
         # A key for the result of an operator; None if the result is not one new tensor that its operands determine.
         do = node.do
-        target: Any = do.target if type(do) is Op else None
-        if type(do) is not Op or not isinstance(target, OpOverload) or do.effects.acts or do.effects.aliases:
+        if type(do) is not Op or not _is_determined(do.target) or do.effects.acts or do.effects.aliases:
             return None
         # Gradients and autocast of an operator change the values of its bodies.
-        if target.namespace not in NAMESPACES or depends_on_contents(target) or torch.is_grad_enabled() or autocast_is_on():
+        if torch.is_grad_enabled() or autocast_is_on():
             return None
         # The results of factories and promotions depend on these too.
-        found: list[Any] = [target, torch.get_default_dtype(), torch.is_inference_mode_enabled()]
-        found += map(self.described, (*args, *kwargs, *kwargs.values()))
+        around = torch.get_default_dtype(), torch.is_inference_mode_enabled()
+        found = [do.target, *around, *map(self.described, (*args, *kwargs, *kwargs.values()))]
         return None if None in found else tuple(found)
 
     def described(self, value: Any) -> tuple[Any, ...] | None:

@@ -20,7 +20,7 @@ from purefx.ir.persistent import pmap
 from purefx.ir.program import Program
 from purefx.ir.signature import StateGradient, StateInput, StateMutation, SunkInput, Token
 from purefx.ir.state import Slot, State
-from purefx.ir.tensors import cell_key, numbered
+from purefx.ir.tensors import cell_key
 from purefx.laws.law import Case, Transform
 from purefx.laws.variants import canonical
 from purefx.transforms import Transformation, lift_constants, restore_names
@@ -150,17 +150,11 @@ def _restore_own_names(program: Program) -> Program:
     if not _is_renamed(program):
         return program
     result = restore_names.apply(dirty_names(program), _values(program))
-    return program if result == _counted(program) else _with_old_graphs(result, program)
+    return program if result == program else _with_old_graphs(result, program)
 
 
 def _is_renamed(program: Program) -> bool:
     return bool(program.state.order) and len(_values(program)) == len(program.state) and not _shares(program)
-
-
-def _counted(program: Program) -> Program:
-    # Which number a tensor has says nothing: with the same ties, in order.
-    slots = numbered(dict(program.state.pairs))
-    return program.evolve(state=State(tuple(slots), pmap(slots)))
 
 
 def _shares(program: Program) -> bool:
@@ -187,7 +181,7 @@ def _but_reads(nodes: tuple[Node, ...]) -> list[tuple[object, ...]]:
 
 @law("state that lost its names gets them back")
 def names_restored(transform: Transform, case: Case) -> list[str]:
-    program, result = _counted(case.program), _counted(transform(case.program))
+    program, result = case.program, transform(case.program)
     found = [] if result.state == program.state else ["the state has other names"]
     same = canonical(_by_tensor(result)) == canonical(_by_tensor(program))
     return found if same else [*found, "the program reads other state than it did"]

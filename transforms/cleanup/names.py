@@ -18,7 +18,7 @@ from ...ir.persistent import pmap
 from ...ir.program import Program
 from ...ir.signature import Signature, StateInput, UserInput
 from ...ir.state import Slot, SlotKind, State, exporter_name
-from ...ir.tensors import TensorIds, cell_key, numbered
+from ...ir.tensors import TensorIds, cell_key
 from ...ir.verify.findings import short
 from ..state import sink_state
 from ..transformation import transformation
@@ -383,7 +383,6 @@ class _Naming:
             slot = self.state[name]
             is_made = name in made
             slots[others.get(name, name)] = evolve(slot, kind=SlotKind.CONSTANT, persistent=False) if is_made else slot
-        slots = numbered(slots)
         same = tuple(slots) == self.state.order and all(slots[name] is slot for name, slot in self.state.pairs)
         return self.state if same else State(tuple(slots), pmap(slots))
 
