@@ -219,21 +219,7 @@ def replace_refs(arg: Arg, known: Mapping[str, Arg]) -> Arg:
     >>> replace_refs((Ref("x"), Ref("y")), {"y": 7})
     (Ref(name='x'), 7)
     """
-    kind = type(arg)
-    if kind is Ref:
-        return known.get(arg.name, arg)
-    if kind not in CONTAINERS:
-        return arg
-    # Nearly all arguments are flat: replace their leaves here, without a call for each.
-    parts: list[Arg] = []
-    for part in children_of(arg):
-        inner = type(part)
-        if inner is Ref:
-            part = known.get(part.name, part)
-        elif inner in CONTAINERS:
-            part = replace_refs(part, known)
-        parts.append(part)
-    return with_children(arg, parts)
+    return map_leaves(arg, lambda leaf: known.get(leaf.name, leaf) if type(leaf) is Ref else leaf)
 
 
 def thawed(arg: Arg, leaf: Callable[[Arg], Any] = lambda part: part) -> Any:

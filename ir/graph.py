@@ -6,9 +6,8 @@ A node calls an operator, calls a body, or reads a piece of state.  Both are val
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
-from operator import is_
 from types import MappingProxyType
 from typing import Any, ClassVar, final
 
@@ -17,7 +16,7 @@ from attrs import field, frozen
 from .arguments import Arg, Body, Ref, Strict, bodies_in, map_refs, refs_in, replace_refs, shown
 from .effects.declared import PURE, Effects
 from .errors import ArgumentError
-from .meta import EMPTY_META, Meta
+from .meta import EMPTY_META, Meta, source_line
 from .names import Names
 from .persistent import Displayed, grouped
 
@@ -338,7 +337,7 @@ class Graph(Value, Displayed):
         True
         """
         made, inputs = tuple(nodes), self.inputs if inputs is None else inputs
-        same = _same_objects(made, self.nodes) and (inputs is self.inputs or _same_objects(inputs, self.inputs))
+        same = list(map(id, (*inputs, *made))) == list(map(id, (*self.inputs, *self.nodes)))
         return self if same else Graph(inputs, made, self.output)
 
     def renamed(self, known: Mapping[str, Ref]) -> Graph:
@@ -361,10 +360,6 @@ class Graph(Value, Displayed):
         return refs_in((self.output,))
 
 
-def _same_objects(new: Sequence[object], old: Sequence[object]) -> bool:
-    return len(new) == len(old) and all(map(is_, new, old))
-
-
 def place_of(node: Node) -> str:
     """Return the place of a node for messages: its module, its name, and the line of user code that made it.
 
@@ -372,15 +367,5 @@ def place_of(node: Node) -> str:
     >>> place_of(Node("y", Op("toy.neg")))
     'node y'
     """
-    path, line = node.stack[-1].path + " / " if node.stack else "", user_line(node)
+    path, line = node.stack[-1].path + " / " if node.stack else "", source_line(node.meta)
     return f"node {path}{node.name}" + (f" ({line})" if line else "")
-
-
-def user_line(node: Node) -> str | None:
-    r"""Return the place in user code that made a node, from its stack trace; None if it has no trace.
-
-    >>> user_line(Node("y", Op("toy.neg"), meta={"stack_trace": 'File "m.py", line 3, in forward\n  y = -x'}))
-    'File "m.py", line 3, in forward'
-    """
-    lines = str(node.meta.get("stack_trace") or "").strip().splitlines()
-    return lines[-2].strip() if len(lines) > 1 else None

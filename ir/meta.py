@@ -6,6 +6,7 @@ shared.  Meta is carried by every transformation and never compared.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -72,6 +73,29 @@ def thaw(value: Any) -> Any:
     if type(value) is MappingProxyType:
         return {key: thaw(part) for key, part in value.items()}
     return value
+
+
+TRACE = re.compile(r'^ *File "(.*)", line ([0-9]{1,9}), in (.*)(?:\n(?! *File ") *(.*))?', re.MULTILINE)
+
+
+def line_of(trace: object) -> tuple[str, str, str, str] | None:
+    r"""Return the innermost line of a stack trace, outside torch if there is one: file, number, function and code.
+
+    >>> line_of('  File "m.py", line 3, in forward\n    return -x')
+    ('m.py', '3', 'forward', 'return -x')
+    """
+    found = TRACE.findall(trace) if isinstance(trace, str) else []
+    return next((line for line in reversed(found) if "site-packages/torch/" not in line[0]), found[-1] if found else None)
+
+
+def source_line(meta: Any) -> str | None:
+    r"""Return the line of user code that made a node, for messages; None if its meta has no stack trace.
+
+    >>> source_line({"stack_trace": '  File "m.py", line 3, in forward\n    return -x'})
+    'm.py:3 in forward: return -x'
+    """
+    line = line_of(meta.get("stack_trace")) if isinstance(meta, Mapping) else None  # type: ignore[reportUnknownMemberType]
+    return None if line is None else "{}:{} in {}: {}".format(*line)
 
 
 OF_A_VALUE = ("val", "tensor_meta", "example_value", "unbacked_bindings")

@@ -316,15 +316,6 @@ def foreign_operators(nodes: Iterable[Node]) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def is_operator(target: object) -> bool:
-    """Return whether something is an operator of the dispatcher or a higher-order one.
-
-    >>> is_operator(torch.ops.aten.relu.default), is_operator(torch.relu)
-    (True, False)
-    """
-    return isinstance(target, OpOverload | HigherOrderOperator)
-
-
 def advice_for(names: Iterable[str]) -> str:
     """Return advice about operators that a program from an untrusted source may not name, as the end of a message.
 

@@ -241,12 +241,10 @@ class State(Mapping[str, Slot]):
             return True
         if type(other) is not State:
             return NotImplemented
-        if self.order != other.order:
+        if self.order != other.order or self.slots.keys() != other.slots.keys():
             return False
         if self.slots is other.slots:
             return True
-        if len(self.slots) != len(self.order) or set(self.slots) != set(self.order) or set(other.slots) != set(self.order):
-            return self.slots == other.slots  # no state that `verify` accepts
         return self.identities == other.identities and all(
             mine is theirs or same_value(mine.value, theirs.value)
             for (_, mine), (_, theirs) in zip(self.pairs, other.pairs, strict=True)

@@ -68,35 +68,17 @@ class TensorIds:
     """
 
     def __init__(self, state: State | None = None) -> None:
-        self._cells: dict[object, int] = {}
-        self._storages: dict[object, int] = {}
-        self._alone: dict[object, tuple[torch.Tensor, int]] = {}
-        """The only tensor found so far in each memory, with its cell."""
-        self._next_cell = self._next_storage = 0
-        for _, slot in state.pairs if state is not None else ():
-            cell, storage = _with_gradients(slot.value)
-            self._cells.setdefault(cell, slot.cell)
-            self._storages.setdefault(storage, slot.storage)
-            self._next_cell = max(self._next_cell, slot.cell + 1)
-            self._next_storage = max(self._next_storage, slot.storage + 1)
+        keys = [(*_with_gradients(slot.value), slot) for _, slot in reversed(state.pairs)] if state is not None else []
+        self._cells: dict[object, int] = {cell: slot.cell for cell, _, slot in keys}
+        self._storages: dict[object, int] = {storage: slot.storage for _, storage, slot in keys}
+        self._more_cells = 1 + max([slot.cell for *_, slot in keys], default=-1) - len(self._cells)
+        self._more_storages = 1 + max([slot.storage for *_, slot in keys], default=-1) - len(self._storages)
 
     def slot(self, value: Any, kind: SlotKind, *, persistent: bool) -> Slot:
         """Return a slot that shows a value; tied values get one cell, aliasing ones one storage."""
-        if type(value) in TENSORS and value.layout is torch.strided and not value.is_nested:
-            memory: object = storage_key(value)
-            if memory not in self._storages:  # nearly all: a tensor with separate memory is not tied
-                self._alone[memory] = (value, self._next_cell)
-                self._storages[memory] = self._next_storage
-                self._next_cell, self._next_storage = self._next_cell + 1, self._next_storage + 1
-                return Slot(kind, value, self._next_cell - 1, self._next_storage - 1, persistent)
         key, memory = _with_gradients(value)
-        if memory in self._alone:
-            first, cell = self._alone.pop(memory)
-            self._cells[_with_gradients(first)[0]] = cell
-        cell = self._cells.setdefault(key, self._next_cell)
-        storage = self._storages.setdefault(memory, self._next_storage)
-        self._next_cell = max(self._next_cell, cell + 1)
-        self._next_storage = max(self._next_storage, storage + 1)
+        cell = self._cells.setdefault(key, len(self._cells) + self._more_cells)
+        storage = self._storages.setdefault(memory, len(self._storages) + self._more_storages)
         return Slot(kind, value, cell, storage, persistent)
 
     def renumbered(self, slot: Slot) -> Slot:

@@ -228,8 +228,6 @@ def kind_of(given: object) -> str:
 
 ADVICE = "rename it: letters, digits and _ for values and arguments; no quotes, backslashes and control characters elsewhere"
 
-OPERATION = "an operator, a call or a read"
-
 
 def check_identifiers(program: Program) -> Program:
     """Return the program itself if all names in it are well-formed.
@@ -285,7 +283,7 @@ def _in_graph(name: str, graph: Graph, known: set[tuple[str, str]]) -> Iterator[
                 yield key, "a keyword", name, node.name
         do = node.do
         name_of = do.slot if type(do) is Get else do.instance.path if type(do) is Call else do.name
-        for key in ((name_of, OPERATION), *[(frame.path, "a module") for frame in node.stack]):
+        for key in ((name_of, "an operator, a call or a read"), *[(frame.path, "a module") for frame in node.stack]):
             if key not in known and not is_plain_path(key[0]):
                 yield *key, name, node.name
             known.add(key)

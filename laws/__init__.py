@@ -23,11 +23,11 @@ from .oracles import (
     structure_differences,
     value_differences,
 )
-from .purity import changes_in_export, changes_in_program
+from .purity import changes_in_program
 from .values import example_args
 
 __all__ = [
-    "Calls", "Contract", "assert_same_as_eager", "behaviour_differences", "changes_in_export", "changes_in_program",
+    "Calls", "Contract", "assert_same_as_eager", "behaviour_differences", "changes_in_program",
     "check_fx_pass", "check_rule", "check_transformation", "example_args", "gradient_differences", "structure_differences",
     "value_differences",
 ]  # fmt: skip

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from functools import wraps
+from functools import lru_cache, wraps
 from typing import Any
 
 import torch
@@ -111,17 +111,15 @@ class LawBroken(PurefxError, AssertionError):
         message: the whole text.
         law: the law.
         case: the program, and the seed of its variants.
-        wrong: the violations that the law found.
 
     >>> issubclass(LawBroken, AssertionError)
     True
     """
 
-    def __init__(self, message: str, law: Law | None = None, case: Case | None = None, wrong: tuple[str, ...] = ()) -> None:
+    def __init__(self, message: str, law: Law, case: Case) -> None:
         super().__init__(message)
         self.law = law
         self.case = case
-        self.wrong = wrong
 
 
 def name_of(transform: Any) -> str:
@@ -185,7 +183,7 @@ def refuses(transform: Transform, case: Case) -> bool:
 def _broken(transform: Transform, law: Law, case: Case, wrong: list[str]) -> LawBroken:
     head = f"{name_of(transform)} breaks the law {law.name!r}: {law.statement}"
     lines = [head, *wrong, *_changes(transform, case.program), *_arguments(case), "on the program", case.program.text()]
-    return LawBroken("\n".join(lines), law, case, tuple(wrong))
+    return LawBroken("\n".join(lines), law, case)
 
 
 def _changes(transform: Transform, program: Program) -> list[str]:
@@ -245,7 +243,7 @@ class Source:
 
     def cases(self) -> list[Case]:
         """Return the drawn cases, the same ones each time."""
-        drawn = examples_of(self.strategy, self.count, self.number, longest=self.longest)
+        drawn = _drawn(self.strategy, self.count, self.number, self.longest)
         return [evolve(case, tolerance=self.tolerance) for case in drawn if case is not None]
 
     def smallest(self, transform: Transform, law: Law) -> LawBroken | None:
@@ -254,14 +252,14 @@ class Source:
         until: list[float] = []
 
         def holds(case: Case | None) -> None:
-            if until and time.monotonic() > until[0]:
+            if until and time.process_time() > until[0]:
                 raise _TimeIsUp
             if case is None or refuses(transform, case):
                 return
             try:
                 assert_law(transform, law, evolve(case, tolerance=self.tolerance))
             except LawBroken as error:
-                until.append(time.monotonic() + self.seconds)
+                until.append(time.process_time() + self.seconds)
                 broken.append(error)
                 raise
 
@@ -275,11 +273,12 @@ class Source:
         return f"The programs: {self.origin}examples={self.count}, seed={self.number}."
 
 
-def size_of(error: LawBroken) -> tuple[int, int]:
-    """Return the size of the program of an error: its nodes, and the length of its text.
+@lru_cache(maxsize=8)
+def _drawn(strategy: SearchStrategy[Case | None], count: int, number: int, longest: int) -> list[Case | None]:
+    return examples_of(strategy, count, number, longest=longest)
 
-    >>> size_of(LawBroken("nothing is shown"))
-    (0, 0)
-    """
-    program = error.case.program if error.case else None
-    return (sum(1 for _ in program.nodes()), len(program.text())) if program else (0, 0)
+
+def size_of(error: LawBroken) -> tuple[int, int]:
+    """Return the size of the program of an error: its nodes, and the length of its text."""
+    program = error.case.program
+    return sum(1 for _ in program.nodes()), len(program.text())

@@ -18,33 +18,34 @@ from attrs import define, evolve, field, frozen
 from ..ir.errors import InputError, PipelineError, PurefxError, UnsupportedProgram
 from ..ir.importing import import_ep
 from ..ir.names import did_you_mean, escaped
+from ..ir.persistent import grouped
 from ..ir.program import Program
 from ..ir.validation import is_function, kind_of
 from ..ir.verify import check
 from ..lowering.calls.arguments import CallPlan
 from ..transforms.pipeline import as_step
-from .asking import LawBroken, Source, assert_law, name_of, watched
+from .asking import LawBroken, Source, assert_law, name_of, size_of, watched
 from .evaluate import Tolerance
-from .law import GENERIC, Case, Law, Transform, changes_what_is_live, differs
+from .law import GENERIC, Case, Law, Transform, differs
 from .strategies import STAGES, Stage
-from .tiers import EXAMPLES, TIERS, Tier, active, at_stage, attempts, case_with_calls, drawn_cases, share, stages_of
+from .tiers import EXAMPLES, TIERS, Tier, active, at_stage, attempts, drawn_cases, share, stages_of
 
 FEW = 0.1
 """The share of changed programs below which the checkers warn."""
 
 
 class NothingChecked(PurefxError, AssertionError):
-    """No program was changed, except in dead code, so the laws were not tested.
+    """No program was changed, so the laws were not tested.
 
     Args:
         message: the counts and the remedy.
-        report: the outcome of ``check_transformation``.
+        report: the outcome of the checker, if it has one.
 
     >>> issubclass(NothingChecked, AssertionError)
     True
     """
 
-    def __init__(self, message: str, report: Report | None = None) -> None:
+    def __init__(self, message: str, report: Any = None) -> None:
         super().__init__(message)
         self.report = report
 
@@ -73,8 +74,6 @@ class Report:
     soften keeps 14 laws: it changed 12 of 50 programs that were drawn (3 more refused) and 1 of 1 given
     >>> print(Report("soften", 14, drawn=0, changed=0, refused=0, given=2, given_changed=1))
     soften keeps 14 laws: it changed 1 of 2 given
-    >>> print(Report("soften", 14, drawn=50, changed=12, refused=0, dead=4))
-    soften keeps 14 laws: it changed 12 of 50 programs that were drawn; changed in dead code only: 4
     """
 
     name: str
@@ -83,14 +82,12 @@ class Report:
     drawn: int
     """Generated programs."""
     changed: int
-    """Generated programs that the function changed, in more than dead code."""
+    """Generated programs that the function changed."""
     refused: int
     """Further generated programs, for which it raised ``UnsupportedProgram``; no law was tested there."""
     given: int = 0
     """Programs of the user."""
     given_changed: int = 0
-    dead: int = 0
-    """Further programs that it changed in dead code only: no output, effect or state depends on it."""
 
     @property
     def share(self) -> float:
@@ -101,8 +98,7 @@ class Report:
         refused = f" ({self.refused} more refused)" if self.refused else ""
         given = f"{self.given_changed} of {self.given} given" if self.given else ""
         drawn = f"{self.changed} of {self.drawn} programs that were drawn{refused}" if self.drawn or refused or not given else ""
-        dead = f"; changed in dead code only: {self.dead}" if self.dead else ""
-        return escaped(f"{self.name} keeps {self.laws} laws: it changed {' and '.join(filter(None, (drawn, given)))}{dead}")
+        return escaped(f"{self.name} keeps {self.laws} laws: it changed {' and '.join(filter(None, (drawn, given)))}")
 
 
 def check_transformation(
@@ -138,7 +134,7 @@ def check_transformation(
 
     Raises:
         LawBroken: a law does not hold; the message shows the smallest program found, as text that ``purefx.parse`` reads.
-        NothingChecked: no program was changed, or in dead code only; pass ``programs``, or choose another tier or stage.
+        NothingChecked: no program was changed; pass ``programs``, or choose another tier or stage.
         WrongQuestion: an argument is invalid, or most programs were refused; it is a ``TypeError`` and a ``ValueError``.
         PipelineError: the transformation requires a fact that programs of the stage do not have.
 
@@ -181,18 +177,20 @@ def check_transformation(
         if asked.refused > asked.right:
             counts = f"{asked.refused} of {asked.refused + asked.right} {what}"
             raise WrongQuestion(f"{name} refuses {counts} as unsupported, so little would be tested")
-    report = Report(
-        name, len(checked), theirs.right, theirs.changed, theirs.refused, yours.right, yours.changed, yours.dead + theirs.dead
-    )
-    changed, dead = report.changed + report.given_changed, f" and {report.dead} more in dead code only" if report.dead else ""
-    counts = f"{changed or 'none'} of {report.drawn + report.given} programs (tier={tier!r}, stage={stage!r}){dead}"
+    report = Report(name, len(checked), theirs.right, theirs.changed, theirs.refused, yours.right, yours.changed)
+    counts = f"{theirs.changed + yours.changed or 'none'} of {theirs.right + yours.right} programs"
     real = "" if tier != "toy" else ", or tier='aten' or 'modules', whose programs have the operators of torch"
     advice = f"pass programs that it rewrites, as programs=[(program, args)]{real}"
-    if not changed:
-        raise NothingChecked(f"{report.name} changed {counts}, so nothing was tested; {advice}", report)
-    if report.share < FEW:
-        warnings.warn(f"{report.name} changed {counts}, so little was tested; {advice}", FewChanges, stacklevel=2)
+    require_changes(report.share, f"{name} changed {counts} (tier={tier!r}, stage={stage!r})", advice, report)
     return report
+
+
+def require_changes(share: float, counts: str, advice: str, report: Any) -> None:
+    """Raise if no program was changed, and warn the user of the checker if few were."""
+    if not share:
+        raise NothingChecked(f"{counts}, so nothing was tested; {advice}", report)
+    if share < FEW:
+        warnings.warn(f"{counts}, so little was tested; {advice}", FewChanges, stacklevel=3)
 
 
 def seed_of(seed: int | None) -> int:
@@ -212,9 +210,7 @@ class Asked:
     right: int = 0
     """Programs on which all laws hold."""
     changed: int = 0
-    """Programs that were changed, in more than dead code."""
-    dead: int = 0
-    """Further programs that were changed in dead code only."""
+    """Programs that were changed."""
     refused: int = 0
     """Further programs that were refused; no law was tested there."""
     broken: list[LawBroken] = field(factory=list)
@@ -234,15 +230,12 @@ def ask(transform: Transform, laws: Iterable[Law], cases: Iterable[Case], *, fir
         PipelineError: the function requires a fact that one of the programs does not have.
 
     >>> ask(lambda program: program, GENERIC[:1], drawn_cases("toy", "flat", 5))
-    Asked(right=5, changed=0, dead=0, refused=0, broken=[])
+    Asked(right=5, changed=0, refused=0, broken=[])
     """
     found, look = Asked(), watched(transform)
     for case in cases:
         try:
-            result = look(case.program)
-            if differs(result, case.program):
-                is_live = changes_what_is_live(result, case.program)
-                found.changed, found.dead = found.changed + is_live, found.dead + (not is_live)
+            found.changed += differs(look(case.program), case.program)
         except UnsupportedProgram:
             found.refused += 1
             continue
@@ -261,22 +254,32 @@ def ask(transform: Transform, laws: Iterable[Law], cases: Iterable[Case], *, fir
     return found
 
 
-def first_broken(found: Asked, transform: Transform, laws: Sequence[Law], source: Source | None = None) -> LawBroken | None:
-    """Return the error of the first law that is broken, or None.
+def by_law(broken: Iterable[LawBroken], laws: Sequence[Law]) -> list[list[LawBroken]]:
+    """Return the errors of each broken law, in the order of the laws."""
+    places = {law.name: number for number, law in enumerate(laws)}
+    groups = grouped([(error.law.name, error) for error in broken])
+    return [groups[name] for name in sorted(groups, key=lambda name: places.get(name, 0))]
+
+
+def shrunk(errors: Sequence[LawBroken], transform: Transform, source: Source | None = None) -> LawBroken:
+    """Return the error of the smallest case that is found to break a law.
 
     Args:
-        found: the outcome.
+        errors: the errors of the law, the first of them on the simplest case.
         transform: the function.
-        laws: the laws, the most basic first.
-        source: the source of the cases; if it is known, the smallest case that breaks the law is shown.
+        source: draws smaller cases; None for cases that are not drawn.
     """
-    places = {law.name: number for number, law in enumerate(laws)}
-    error = min(found.broken, key=lambda error: places.get(error.law.name, 0) if error.law else 0, default=None)
-    if error is None or error.law is None or source is None:
-        return error
-    shown = source.smallest(transform, error.law) or error
-    shown.add_note(str(source))
-    return shown
+    if source is None:
+        return errors[0]
+    error = min(source.smallest(transform, errors[0].law) or errors[0], *errors, key=size_of)
+    error.add_note(str(source))
+    return error
+
+
+def first_broken(found: Asked, transform: Transform, laws: Sequence[Law], source: Source | None = None) -> LawBroken | None:
+    """Return the error of the first law that is broken, or None."""
+    errors = by_law(found.broken, laws)
+    return shrunk(errors[0], transform, source) if errors else None
 
 
 def broken(transform: Transform, laws: Sequence[Law], cases: Sequence[Case], source: Source | None = None) -> LawBroken | None:
@@ -338,7 +341,7 @@ def _case(number: int, given: Any, stage: Stage) -> Case:
         leaves = list(CallPlan(check(source)).bound(args, kwargs))
     except InputError as error:
         raise WrongQuestion(f"the arguments of {what} do not fit: {error}") from error
-    case = case_with_calls(source, [leaves] * CALLS, seed=number)
+    case = Case(source, number, [leaves] * CALLS)
     lacking = [name for name, slot in source.state.pairs if isinstance(slot.value, torch.Tensor) and slot.value.is_meta]
     if lacking:
         raise WrongQuestion(f"{what} has no contents for {lacking[0]!r}, so it cannot be run; parse or load it with state=...")
@@ -366,10 +369,10 @@ def check_question(
     Raises:
         WrongQuestion: one of them is invalid.
 
-    >>> check_question(lambda program: program, [], "flat", "toy", 5)
+    >>> check_question(lambda program: program, [], "flat", "toy", 5)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    purefx.laws.checking.WrongQuestion: laws is empty, so nothing would be tested; leave it out for the generic laws
+    purefx.laws.checking.WrongQuestion: laws is a list of purefx.laws.law.Law, not []; write laws=[law for law in ...
     """
     if not is_function(transform) or isinstance(transform, type):
         raise WrongQuestion(f"check_transformation takes a function from programs to programs, not {kind_of(transform)}")
@@ -381,12 +384,10 @@ def check_question(
     for number in tolerances:
         if type(number) not in (int, float) or not 0 <= number < float("inf"):
             raise WrongQuestion(f"rtol and atol are numbers of at least 0, not {number!r}")
-    found: tuple[Any, ...] = tuple(laws) if isinstance(laws, Iterable) else (laws,)
-    if not isinstance(laws, Iterable) or not all(isinstance(law, Law) for law in found):
+    found: tuple[Any, ...] = tuple(laws) if isinstance(laws, Iterable) else ()
+    if not found or not all(isinstance(law, Law) for law in found):
         how = "laws=[law for law in purefx.laws.law.GENERIC if law.name == 'meaning']"
         raise WrongQuestion(f"laws is a list of purefx.laws.law.Law, not {laws!r}; write {how}")
-    if not found:
-        raise WrongQuestion("laws is empty, so nothing would be tested; leave it out for the generic laws")
     return found
 
 

@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
 from attrs import cmp_using, define, field, frozen
 
 from ..ir.arguments import Arg, Body, Ref, thawed
+from ..ir.calls.argument_tree import key_paths
 from ..ir.calls.parts import original, part_names
 from ..ir.effects.resolved import program_effects, summary
 from ..ir.graph import Call, Get, Input, Node, Op
@@ -20,7 +22,7 @@ from ..ir.program import Program
 from ..ir.signature import GIVEN, InputMutation, StateInput, StateMutation, Token, UserInput
 from ..ir.state import SlotKind, is_plain, same_contents
 from ..ir.state_changes import as_plain, has_window
-from ..ir.torch_private import current_modes, mode_objects, pytree, restore_modes
+from ..ir.torch_private import current_modes, device_of, mode_objects, pytree, restore_modes, storage_key
 
 SHOWN = 12
 """The number of elements of a tensor in messages."""
@@ -82,8 +84,10 @@ class Contents:
 
     @property
     def kind(self) -> str:
-        """The dtype and the shape as text."""
-        return f"{str(self.tensor.dtype).removeprefix('torch.')}{list(self.tensor.shape)}"
+        """The dtype, the shape and the device as text."""
+        device = device_of(self.tensor)
+        place = "" if device.type == "cpu" else f" on {device}"
+        return f"{str(self.tensor.dtype).removeprefix('torch.')}{list(self.tensor.shape)}{place}"
 
     def __repr__(self) -> str:
         if not has_window(self.tensor):
@@ -125,33 +129,39 @@ def tensor_difference(given: torch.Tensor, expected: torch.Tensor, tolerance: To
 
 
 def differences(given: Any, expected: Any, where: str, tolerance: Tolerance = EXACT) -> list[str]:
-    """Return the differences of two observations beyond a tolerance.
+    """Return the differences of two pytrees of observations beyond a tolerance, one sentence for each.
 
     Args:
-        given: contents, other values, and tuples and lists of both.
+        given: a pytree of tensors, contents and other values.
         expected: the same.
         where: the begin of each sentence.
         tolerance: for floating numbers; everything else has to be equal.
 
-    >>> one, other = Contents(torch.tensor([1.0, 2.0])), Contents(torch.tensor([1.0, 2.5]))
+    >>> one, other = torch.tensor([1.0, 2.0]), torch.tensor([1.0, 2.5])
     >>> differences((one,), (other,), "outputs")
     ['outputs[0]: got float32[2] (1.0, 2.0), expected float32[2] (1.0, 2.5): 1 of 2 numbers differ, by up to 0.5']
     >>> differences((one,), (other,), "outputs", Tolerance(rtol=0.3)), differences(1, 2, "calls")
     ([], ['calls: got 1, expected 2'])
     """
-    if given == expected:
-        return []
-    mine, spec = pytree.tree_flatten_with_path(given)
-    theirs, other = pytree.tree_flatten_with_path(expected)
-    if spec != other or not any(type(leaf) is Contents for _, leaf in mine):
-        return [f"{where}: got {given}, expected {expected}"]
-    found: list[str] = []
-    for (path, left), (_, right) in zip(mine, theirs, strict=True):
-        alike = type(left) is type(right) is Contents and left.kind == right.kind
-        how = tensor_difference(left.tensor, right.tensor, tolerance) if alike else ""
-        if how or not (alike or left == right):
-            found.append(f"{where}{pytree.keystr(path)}: got {left!r}, expected {right!r}{how and f': {how}'}")
-    return [*found[:LISTED], *([f"{where}: {len(found) - LISTED} more values differ"] if len(found) > LISTED else [])]
+    mine, spec = pytree.tree_flatten(given)
+    theirs, other = pytree.tree_flatten(expected)
+    if spec != other:
+        return [f"{where}: the structure differs: got {given}, expected {expected}"]
+    leaves = zip(key_paths(spec, given), mine, theirs, strict=True)
+    found = [(path, _leaf_difference(left, right, tolerance)) for path, left, right in leaves]
+    return [f"{where}{pytree.keystr(path)}: {difference}" for path, difference in found if difference]
+
+
+def _leaf_difference(given: Any, expected: Any, tolerance: Tolerance) -> str:
+    given, expected = (Contents(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in (given, expected))
+    if type(given) is type(expected) and (given is expected or bool(given == expected)):
+        return ""
+    how = ""
+    if type(given) is type(expected) is Contents and given.kind == expected.kind:
+        how = tensor_difference(given.tensor, expected.tensor, tolerance)
+        if not how:
+            return ""
+    return f"got {given!r}, expected {expected!r}{how and f': {how}'}"
 
 
 @frozen
@@ -282,18 +292,12 @@ class _Run:
         return outputs, inputs
 
     def _write_results(self, results: Sequence[Any], leaves_alone: frozenset[str]) -> None:
-        machine, state = self.machine, self.program.state
-        alone = {state[slot].storage for name, slot in _state_names(self.program).items() if name in leaves_alone}
-        contents = {
-            name: machine.save(self.slots[name])
-            for name, slot in state.pairs
-            if slot.storage in alone and name not in state.modules
-        }
+        values = [self.slots[slot] for name, slot in _state_names(self.program).items() if name in leaves_alone]
+        alone = {storage_key(value) for value in values if isinstance(value, torch.Tensor)}
         for spec, result in zip(self.program.signature.outputs, results, strict=True):
-            if type(spec) in GIVEN:
-                machine.overwrite(result)
-        for name, saved in contents.items():
-            machine.write(self.slots[name], saved)
+            if type(spec) in GIVEN and isinstance(result, torch.Tensor) and storage_key(result) not in alone:
+                with suppress(RuntimeError):  # torch does not write to elements that share memory
+                    result.detach().copy_(result.detach() + 1)
 
     def body(self, name: str, values: Sequence[Any], path: str) -> Any:
         """Run a graph as the body of the module at a path."""
@@ -354,5 +358,12 @@ def meaning_differences(
     >>> meaning_differences(Meaning(((1,),), (), (), ()), Meaning(((2,),), (), (), ()))
     ['outputs: got ((1,),), expected ((2,),)']
     """
-    pairs = ((fact, getattr(given, fact), getattr(expected, fact)) for fact in what)
-    return [line for fact, mine, theirs in pairs for line in differences(mine, theirs, fact, tolerance)]
+    found: list[str] = []
+    for fact in what:
+        mine, theirs = getattr(given, fact), getattr(expected, fact)
+        if mine != theirs:
+            has_contents = any(type(leaf) is Contents for leaf in pytree.tree_leaves(mine))
+            several = differences(mine, theirs, fact, tolerance) if has_contents else [f"{fact}: got {mine}, expected {theirs}"]
+            found += several[:LISTED]
+            found += [f"{fact}: {len(several) - LISTED} more values differ"] if len(several) > LISTED else []
+    return found

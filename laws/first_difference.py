@@ -6,7 +6,7 @@ matched by name, results by position, state by name.  All values of the first ru
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,15 +16,14 @@ from ..ir.effects.resolved import node_effects
 from ..ir.errors import ArgumentError, InputError
 from ..ir.graph import Graph, place_of
 from ..ir.importing import import_ep, import_fx
+from ..ir.meta import source_line
 from ..ir.program import Program
 from ..ir.text import print_node
 from ..ir.torch_private import outside_of_levels, pytree, without_levels
 from ..ir.validation import call_arguments, kind_of
-from ..ir.verify.findings import source_of
 from ..lowering.calls.arguments import CallPlan
 from ..transforms import expand, inline, remove_effect_tokens
-from .evaluate import Contents, Meaning, Tolerance, evaluate
-from .oracles import value_differences
+from .evaluate import Contents, Meaning, Tolerance, differences, evaluate
 from .purity import seeded
 from .toy import TensorMachine
 
@@ -106,7 +105,7 @@ def first_difference(
     >>> program = px.import_ep(torch.export.export(torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Tanh()), (torch.ones(2),)))
     >>> wrong = px.rule(lambda x: torch.relu(x)).becomes(lambda m, x: torch.neg(x))(program)
     >>> found = first_difference(program, wrong, (torch.ones(2),))
-    >>> found.name, found.how
+    >>> found.name, found.how.rpartition(": ")[2]
     ('tanh', '2 of 2 numbers differ, by up to 1.5')
     >>> first_difference(program, px.transform(program), (torch.ones(2),)) is None
     True
@@ -115,11 +114,7 @@ def first_difference(
     one, other = _flat(a, "a"), _flat(b, "b")
     leaves = [_leaves(program, which, args, dict(kwargs or {})) for program, which in ((one, "a"), (other, "b"))]
     kept: dict[_Key, Any] = {}
-
-    def keep(key: _Key, value: Any) -> None:
-        kept[key] = _copied(value)
-
-    first = _run(one, [leaves[0]] * calls, seed, keep)
+    first = _run(one, [leaves[0]] * calls, seed, kept.__setitem__)
     comparing = _Comparing(kept, Tolerance(rtol, atol))
     try:
         second = _run(other, [leaves[1]] * calls, seed, comparing.compare)
@@ -167,21 +162,18 @@ def _run(program: Program, calls: Sequence[Sequence[Any]], seed: int, seen: Call
         if part.name in values:
             values.clear()
             count += 1
-        values[part.name] = value = pytree.tree_map_only(torch.Tensor, outside_of_levels, value)
+        values[part.name] = pytree.tree_map_only(torch.Tensor, outside_of_levels, value)
         with without_levels():
-            seen((count, part.name, part.name), value)
-            for written in effects[part.name].writes if part.name in effects else ():
-                seen((count, part.name, written), values.get(written))
+            for name in (part.name, *(effects[part.name].writes if part.name in effects else ())):
+                seen((count, part.name, name), pytree.tree_map(_comparable, values.get(name)))
 
     with seeded(seed), torch.no_grad():
         return evaluate(program, calls, TensorMachine(), seen=look)
 
 
-def _copied(value: Any) -> Any:
-    return pytree.tree_map(lambda leaf: leaf.detach().clone() if isinstance(leaf, torch.Tensor) else _comparable(leaf), value)
-
-
 def _comparable(leaf: Any) -> Any:
+    if isinstance(leaf, torch.Tensor):
+        return Contents(leaf.detach().clone())
     # Each run has a copy of an object; if it only equals itself, compare its contents with the state at the end.
     alone = isinstance(leaf, torch.ScriptObject) or type(leaf).__eq__ is object.__eq__
     return type(leaf) if alone else leaf
@@ -206,7 +198,6 @@ class _Comparing:
         if key not in self.kept:
             self.new += [name] if node == name else []
             return
-        value = pytree.tree_map(_comparable, value)
         text = self.differences(value, self.kept[key])
         if not text:
             self.before, self.new = node, []
@@ -216,7 +207,7 @@ class _Comparing:
 
     def differences(self, given: Any, expected: Any) -> str:
         """Return the first difference of two values, in words."""
-        found = value_differences(given, expected, rtol=self.tolerance.rtol, atol=self.tolerance.atol, where="")
+        found = differences(given, expected, "", self.tolerance)
         return found[0].removeprefix(": ") if found else ""
 
     def difference(self, name: str, how: str, call: int | None = None) -> Difference:
@@ -227,28 +218,18 @@ class _Comparing:
 def _located(found: Difference, one: Graph, other: Graph) -> Difference:
     mine, theirs = (graph.by_name.get(found.name) for graph in (one, other))
     nodes = [node for node in (theirs, mine) if node is not None]
-    line = next((line for node in nodes if (line := source_of(node.meta))), "") or ""
+    line = next((line for node in nodes if (line := source_line(node.meta))), "") or ""
     texts = ["" if node is None else print_node(node) for node in (mine, theirs)]
     return evolve(found, where=place_of(nodes[0]) if nodes else found.where, a=texts[0], b=texts[1], line=line)
 
 
 def _at_the_end(first: Meaning, second: Meaning, comparing: _Comparing) -> Difference | None:
-    for call, what, given, expected in _results(first, second):
-        if given != expected:
-            one, other = (each.tensor if isinstance(each, Contents) else each for each in (given, expected))
-            if text := comparing.differences(one, other):
-                return comparing.difference(what, text, call)
-    return None
-
-
-def _results(first: Meaning, second: Meaning) -> Iterator[tuple[int, str, Any, Any]]:
-    for word, mine, theirs in (("output", second.outputs, first.outputs), ("input", second.inputs, first.inputs)):
-        for call, (given, expected) in enumerate(zip(mine, theirs, strict=True)):
-            if len(given) != len(expected):
-                yield call, f"the number of {word}s", len(given), len(expected)
-            for number, (one, other) in enumerate(zip(given, expected, strict=False)):
-                yield call, f"{word} {number}", one, other
+    results = (("output", second.outputs, first.outputs), ("input", second.inputs, first.inputs))
+    pairs = [(call, what, *pair) for what, *both in results for call, pair in enumerate(zip(*both, strict=True))]
     known = dict(first.state)
-    for name, given in second.state:
-        if name in known:
-            yield len(first.outputs) - 1, f"the state {name}", given, known[name]
+    pairs += [(len(first.outputs) - 1, f"the state {name}", one, known[name]) for name, one in second.state if name in known]
+    for call, what, given, expected in pairs:
+        for text in differences(given, expected, what, comparing.tolerance):
+            name, _, how = text.partition(": ")
+            return comparing.difference(name, how, call)
+    return None

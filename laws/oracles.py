@@ -11,12 +11,12 @@ from typing import Any, Literal
 
 import torch
 
-from ..ir.calls.argument_tree import key_paths
 from ..ir.calls.parts import original, part_names
+from ..ir.persistent import grouped
 from ..ir.program import Program
 from ..ir.state import State
 from ..ir.torch_private import pytree, storage_key
-from .evaluate import Contents, Tolerance, evaluate, tensor_difference
+from .evaluate import Contents, Tolerance, differences, evaluate
 from .purity import seeded
 from .toy import TensorMachine
 
@@ -74,7 +74,8 @@ def tensor_gradients(program: Program, calls: Sequence[Sequence[Any]], *, seed: 
     found: dict[str, Any] = {}
     for number, leaves in enumerate(calls):
         machine = GradientMachine()
-        with seeded(seed), torch.enable_grad():
+        # A program may write to values that are needed to go back.
+        with seeded(seed), torch.enable_grad(), torch.autograd.graph.allow_mutation_on_saved_tensors():
             meaning = evaluate(program, [leaves], machine)
             values = [shown.tensor for shown in (*meaning.outputs[0], *meaning.inputs[0]) if type(shown) is Contents]
             parts = [_weighted(value) for value in values if value.requires_grad]
@@ -83,6 +84,54 @@ def tensor_gradients(program: Program, calls: Sequence[Sequence[Any]], *, seed: 
         names = frozenset(part_names(program))  # parameters of a split program keep their original names
         found.update((f"call {number}, {original(name, names)}", grad) for name, grad in zip(machine.leaves, grads, strict=True))
     return found
+
+
+class _Unsaved(TensorMachine):
+    """Shows results themselves in place of copies."""
+
+    def load(self, state: State) -> dict[str, Any]:
+        """Return copies of the state, and keep them."""
+        self.slots = super().load(state)
+        return self.slots
+
+    def save(self, value: Any) -> Any:
+        """Return the value itself."""
+        return value
+
+    def write(self, target: torch.Tensor, saved: torch.Tensor) -> None:
+        """Copy contents into a tensor that may share memory with them."""
+        target.copy_(saved.clone())
+
+
+def memory_differences(given: Program, expected: Program, calls: Sequence[Sequence[Any]]) -> list[str]:
+    """Return which inputs, outputs and state share memory in one of two programs only.
+
+    Args:
+        given: the result of a transformation.
+        expected: its argument; only state of both is compared.
+        calls: the leaves of the user inputs, for each call.
+
+    >>> from purefx.ir.importing import import_ep
+    >>> view, copy = (torch.export.export(layer, (torch.ones(2),)) for layer in (torch.nn.Flatten(0), torch.nn.ReLU()))
+    >>> memory_differences(import_ep(copy), import_ep(view), [(torch.ones(2),)])
+    ['shared memory: missing input 0 of call 0 = output 0 of call 0']
+    """
+    mine, theirs = (_memory(program, calls) for program in (given, expected))
+    both = [name for name in theirs if name in mine]
+    after, before = (groups({name: each[name] for name in both}) for each in (mine, theirs))
+    return sequence_differences("shared memory", after, before)
+
+
+def _memory(program: Program, calls: Sequence[Sequence[Any]]) -> dict[str, int]:
+    machine = _Unsaved()
+    with seeded(0), torch.no_grad():
+        meaning = evaluate(program, calls, machine)
+    found: dict[str, Any] = {f"state {name}": value for name, value in machine.slots.items()}
+    for what, values in (("input", meaning.inputs), ("output", meaning.outputs)):
+        for call, shown in enumerate(values):
+            found.update((f"{what} {number} of call {call}", getattr(one, "tensor", None)) for number, one in enumerate(shown))
+    strided = {name: one for name, one in found.items() if isinstance(one, torch.Tensor) and one.layout is torch.strided}
+    return {name: storage_key(one) for name, one in strided.items() if one.numel()}
 
 
 def _weighted(value: torch.Tensor) -> torch.Tensor:
@@ -95,9 +144,6 @@ Calls = Sequence[tuple[tuple[Any, ...], dict[str, Any]]]
 """The positional and keyword arguments of each call."""
 
 Check = Literal["structure", "behaviour", "gradients"]
-
-SHOWN = 300
-"""The number of characters of a pytree spec in a message; some have thousands."""
 
 CHECKS: tuple[Check, ...] = ("structure", "behaviour", "gradients")
 
@@ -191,7 +237,7 @@ def behaviour_differences(
         One sentence for each value that differs.
 
     >>> behaviour_differences(torch.nn.ReLU(), torch.nn.GELU(), [((-torch.ones(1),), {})])
-    ['call 0, output: 1 of 1 numbers differ, by up to 0.16']
+    ['call 0, output: got float32[1] (0.0), expected float32[1] (-0.15865525603294373): 1 of 1 numbers differ, by up to 0.16']
     """
     module, eager = copy.deepcopy(module), copy.deepcopy(eager)
     found: list[str] = []
@@ -237,28 +283,9 @@ def value_differences(given: Any, expected: Any, *, rtol: float = 0.0, atol: flo
         where: the begin of each sentence.
 
     >>> value_differences({"a": torch.ones(2)}, {"a": torch.ones(2).double()})
-    ["value['a']: got torch.float32 (2,) on cpu, expected torch.float64 (2,) on cpu"]
+    ["value['a']: got float32[2] (1.0, 1.0), expected float64[2] (1.0, 1.0)"]
     """
-    mine, spec = pytree.tree_flatten(given)
-    theirs, other = pytree.tree_flatten(expected)
-    if spec != other:
-        return [f"{where}: got the structure {str(spec)[:SHOWN]}, expected {str(other)[:SHOWN]}"]
-    found: list[str] = []
-    for path, left, right in zip(key_paths(spec, given), mine, theirs, strict=True):
-        difference = _leaf_difference(left, right, Tolerance(rtol, atol))
-        if difference:
-            found.append(f"{where}{pytree.keystr(path)}: {difference}")
-    return found
-
-
-def _leaf_difference(given: Any, expected: Any, tolerance: Tolerance) -> str:
-    if not (isinstance(given, torch.Tensor) and isinstance(expected, torch.Tensor)):
-        same = type(given) is type(expected) and (given is expected or bool(given == expected))
-        return "" if same else f"got {given!r}, expected {expected!r}"
-    mine, theirs = (f"{tensor.dtype} {tuple(tensor.shape)} on {tensor.device}" for tensor in (given, expected))
-    if mine != theirs:
-        return f"got {mine}, expected {theirs}"
-    return tensor_difference(given, expected, tolerance)
+    return differences(given, expected, where, Tolerance(rtol, atol))
 
 
 def named_differences(
@@ -305,10 +332,8 @@ def groups(keys: Mapping[str, int]) -> list[str]:
     >>> groups({"a": 1, "b": 2, "c": 1})
     ['a = c']
     """
-    found: dict[int, list[str]] = {}
-    for name, key in keys.items():
-        found.setdefault(key, []).append(name)
-    return sorted(" = ".join(names) for names in found.values() if len(names) > 1)
+    found = grouped([(key, name) for name, key in keys.items()]).values()
+    return sorted([" = ".join(names) for names in found if len(names) > 1])
 
 
 def sequence_differences(what: str, given: Sequence[str], expected: Sequence[str], *, shown: int = 5) -> list[str]:

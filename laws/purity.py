@@ -1,4 +1,4 @@
-"""Detect changes of a program, an exported program or the process by an action; run a transformation on several threads.
+"""Detect changes of a program or the process by an action; run a transformation on several threads.
 
 All parts of a program and the settings of torch and Python are compared.
 """
@@ -18,7 +18,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
-from torch.export import ExportedProgram
 
 from ..ir.analysis.digest import digest
 from ..ir.errors import FlatCallWarning
@@ -28,24 +27,6 @@ from ..ir.persistent import pmap
 from ..ir.program import Program
 from ..ir.state import same_contents
 from ..ir.torch_private import FakeTensor, current_modes, mode_stacks, storage_key
-
-
-def changes_in_export(ep: ExportedProgram, action: Callable[[], object]) -> list[str]:
-    """Return the facts that an action changed in an exported program.
-
-    Args:
-        ep: the exported program.
-        action: such as ``lambda: import_ep(ep)``.
-
-    Returns:
-        The names of the facts that changed: graph, signature, module calls, ranges, meta, state.
-
-    >>> ep = torch.export.export(torch.nn.Linear(2, 1), (torch.ones(1, 2),))
-    >>> changes_in_export(ep, lambda: ep.graph.lint())
-    []
-    """
-    state = {**ep.state_dict, **ep.constants}
-    return _changes(lambda: _export_facts(ep), state, action)
 
 
 def changes_in_program(program: Program, action: Callable[[], object]) -> list[str]:
@@ -61,7 +42,7 @@ def changes_in_program(program: Program, action: Callable[[], object]) -> list[s
     []
     """
     state = {name: program.state[name].value for name in program.state}
-    return _changes(lambda: _program_facts(program), state, action)
+    return changes_by(lambda: _program_facts(program), state, action)
 
 
 def changes_in_process(action: Callable[[], object]) -> list[str]:
@@ -131,24 +112,7 @@ def _program_facts(program: Program) -> dict[str, object]:
         "the guards on its sizes": [str(guard.expr) for env in environments.values() for guard in env.guards],
         "facts": program.facts,
         "trail": tuple(map(str, program.trail)),
-        **_tensor_facts(slots),
-    }
-
-
-def _export_facts(ep: ExportedProgram) -> dict[str, object]:
-    nodes = [
-        node for module in ep.graph_module.modules() if isinstance(module, torch.fx.GraphModule) for node in module.graph.nodes
-    ]
-    return {
-        "graph": str(ep.graph),
-        "code": ep.graph_module.code,
-        "signature": str(ep.graph_signature),
-        "module calls": str(ep.module_call_graph),
-        "ranges": str(ep.range_constraints),
-        "meta": [(node.name, tuple(node.meta)) for node in nodes],
-        "module stacks": [str(node.meta.get("nn_module_stack")) for node in nodes],
-        "state keys": [*ep.state_dict, *ep.constants],
-        **_tensor_facts({**ep.state_dict, **ep.constants}),
+        **tensor_facts(slots),
     }
 
 
@@ -161,7 +125,8 @@ def tensors_in(state: Mapping[str, Any]) -> dict[str, torch.Tensor]:
     return found
 
 
-def _tensor_facts(state: Mapping[str, Any]) -> dict[str, object]:
+def tensor_facts(state: Mapping[str, Any]) -> dict[str, object]:
+    """Return the identity, the memory and the gradients of the tensors of state."""
     tensors = tensors_in(state)
     return {
         f"tensor {name}": (id(value), storage_key(value), value.requires_grad, not value.is_leaf or value.grad is None)
@@ -169,7 +134,8 @@ def _tensor_facts(state: Mapping[str, Any]) -> dict[str, object]:
     }
 
 
-def _changes(facts: Callable[[], dict[str, object]], state: Mapping[str, Any], action: Callable[[], object]) -> list[str]:
+def changes_by(facts: Callable[[], dict[str, object]], state: Mapping[str, Any], action: Callable[[], object]) -> list[str]:
+    """Return the facts, and the tensors of state, that an action changed."""
     before, copies = facts(), {name: value.detach().clone() for name, value in tensors_in(state).items()}
     action()
     found, now = _changed(before, facts()), tensors_in(state)

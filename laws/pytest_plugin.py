@@ -60,7 +60,6 @@ class VerifyEach:
     """
 
     def __init__(self) -> None:
-        self.test = "no test"
         self.seen = 0
         """Results that were verified."""
         self._spend = Transformation.spend
@@ -68,12 +67,18 @@ class VerifyEach:
     def begin(self) -> None:
         """Verify every result from now on."""
         spend = self._spend = Transformation.spend
-        verify_result = self._verify
 
-        def verified(self: Transformation, program: Program, fuel: Fuel, **options: Any) -> Program:
-            result = spend(self, program, fuel, **options)
-            if result is not program:
-                verify_result(self, program, result)
+        def verified(transformation: Transformation, program: Program, fuel: Fuel, **options: Any) -> Program:
+            result = spend(transformation, program, fuel, **options)
+            if result is program:
+                return program
+            self.seen += 1
+            violations = verify(result)
+            # An invalid argument is not the fault of this transformation.
+            if violations and not verify(program):
+                error = InvalidProgram(violations)
+                error.add_note(f"{transformation.name} returned it for a valid program")
+                raise error
             return result
 
         Transformation.spend = verified
@@ -81,19 +86,6 @@ class VerifyEach:
     def end(self) -> None:
         """Restore the transformations."""
         Transformation.spend = self._spend
-
-    def _verify(self, transformation: Transformation, program: Program, result: Program) -> None:
-        self.seen += 1
-        violations = verify(result)
-        # An invalid argument is not the fault of this transformation.
-        if violations and not verify(program):
-            error = InvalidProgram(violations)
-            error.add_note(f"{transformation.name} returned it for a valid program, in {self.test}")
-            raise error
-
-    def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """Store the name of the running test."""
-        self.test = nodeid
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Report the number of verified results."""

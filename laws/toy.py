@@ -8,7 +8,6 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 import torch
@@ -96,12 +95,6 @@ class TensorMachine:
         if isinstance(saved, torch.Generator):
             return self.shown(saved.get_state())
         return Contents(saved) if isinstance(saved, torch.Tensor) else (type(saved).__name__, ADDRESS.sub("", repr(saved)))
-
-    def overwrite(self, value: Any) -> None:
-        """Write other contents into a tensor, unless its elements share memory (torch does not write these)."""
-        if isinstance(value, torch.Tensor):
-            with suppress(RuntimeError):
-                value.detach().copy_(value.detach() + 1)
 
 
 def tensor_meaning(

@@ -6,19 +6,16 @@ They use neither transformations nor hypothesis; a seed selects them.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from graphlib import TopologicalSorter
 
 from attrs import evolve
 
 from ..ir.arguments import Arg, Body, Ref, map_refs
-from ..ir.effects.declared import PURE, NodeEffects
 from ..ir.effects.dependencies import dependencies
-from ..ir.effects.resolved import program_effects, storages
-from ..ir.graph import Call, Graph, Node, Op
+from ..ir.graph import Call, Graph, Node
 from ..ir.persistent import pmap
 from ..ir.program import Program
-from ..ir.rewriter import Rewriter
-from .toy import CLONE
 
 
 def renamed(program: Program, *, seed: int = 0) -> Program:
@@ -88,62 +85,20 @@ def reordered(program: Program, *, seed: int = 0) -> Program:
         program: a program at any stage.
         seed: selects the order.
 
-    >>> from purefx.ir import Input
+    >>> from purefx.ir import Input, Op
     >>> nodes = tuple(Node(name, Op("toy.neg"), (Ref("x"),)) for name in "ab")
     >>> program = Program.of({"": Graph((Input("x"),), nodes, ())})
     >>> [node.name for node in reordered(program).main.nodes]
     ['b', 'a']
     """
     graph, draw = program.main, random.Random(seed)  # noqa: S311  not secret
-    before = dependencies(program, graph)
-    waiting = [len(of) for of in before]
-    after: list[list[int]] = [[] for _ in before]
-    for index, of in enumerate(before):
-        for earlier in of:
-            after[earlier].append(index)
-    ready = [index for index, count in enumerate(waiting) if not count]
-    order: list[int] = []
-    while ready:
-        index = ready.pop(draw.randrange(len(ready)))
-        order.append(index)
-        for later in after[index]:
-            waiting[later] -= 1
-            if not waiting[later]:
-                ready.append(later)
+    sorter = TopologicalSorter(dict(enumerate(dependencies(program, graph))))
+    sorter.prepare()
+    ready, order = list[int](), list[int]()
+    while sorter.is_active():
+        ready += sorter.get_ready()
+        order.append(ready.pop(draw.randrange(len(ready))))
+        sorter.done(order[-1])
     if order == sorted(order):
         return program
     return program.with_main(evolve(graph, nodes=tuple(graph.nodes[index] for index in order)))
-
-
-NOT_DIFFERENTIABLE = frozenset({"aten.bernoulli.p", "aten.copy.default"})
-"""Operators without a derivative whose result is like their first operand."""
-
-
-def differentiable(program: Program) -> Program:
-    """Replace operators that autograd refuses by copies: ``out=``, draws of bits, late writes.
-
-    A write is late if the old contents were used before.  Statistics of a batch are not kept.
-
-    >>> import torch
-    >>> from purefx.ir import Input
-    >>> from purefx.ir.operators import op_of
-    >>> node = Node("y", op_of(torch.ops.aten.bernoulli.p), (Ref("x"), 0.5))
-    >>> [str(node) for node in differentiable(Program.of({"": Graph((Input("x"),), (node,), (Ref("y"),))})).main.nodes]
-    ['y = aten.clone.default(x)']
-    """
-    effects = program_effects(program)
-    return program.with_graphs({name: _differentiable(program, program.graphs[name], effects[name]) for name in program.order})
-
-
-def _differentiable(program: Program, graph: Graph, effects: Sequence[NodeEffects]) -> Graph:
-    edit, memory, used = Rewriter(graph), storages(program, graph, list(effects)), set[object]()
-    for number, (node, does) in enumerate(zip(graph.nodes, effects, strict=True)):
-        name, taken = (node.do.name, node.do.effects) if type(node.do) is Op else ("", PURE)
-        is_late = bool(taken.returns) and any(memory.find(ref) in used for ref in does.writes)
-        used.update(memory.find(ref) for ref in node.refs())
-        if is_late or name.endswith(".out") or name in NOT_DIFFERENTIABLE:
-            copied = does.writes[0] if does.writes else node.refs()[0]
-            edit.put(number, Node(node.name, CLONE, (Ref(copied),), (), node.stack, node.meta))
-        elif name in ("aten.batch_norm.default", "aten.native_batch_norm.default"):
-            edit.put(number, node.evolve(args=(*node.args[:3], None, None, True, *node.args[6:])))
-    return edit.graph()

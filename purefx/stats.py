@@ -55,7 +55,7 @@ class FlopCounter:
             return None
         if not any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves((args, kwargs))):
             return None  # it would allocate memory, print, or draw random numbers
-        key = (do.name, *map(self.values.memo.described, (*args, *kwargs, *kwargs.values())))
+        key = (do.name, *map(self.values.described, (*args, *kwargs, *kwargs.values())))
         known = {} if None in key else self._known  # nodes without a key (views of expanded tensors) are counted each time
         if key not in known:
             with running(self.values.mode):

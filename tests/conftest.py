@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import os
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -35,8 +36,9 @@ FIRST = ("architecture", "doctests", "readme")
 
 
 LONGEST = (
-    "test_laws", "test_zoo", "test_fx_passes", "test_check_rule", "test_corruptions", "test_rules_several", "test_readme",
-    "test_observe", "test_mutated_programs", "test_site", "test_hash_seed", "test_rules_on_programs", "test_values",
+    "test_laws", "test_check_rule", "test_zoo", "test_fx_passes", "test_shipped_rules", "test_pipeline", "test_corruptions",
+    "test_rules_several", "test_readme", "test_observe", "test_mutated_programs", "test_modules", "test_site",
+    "test_rules_on_programs", "test_exported", "test_hash_seed", "test_effects_of_torch", "test_values",
 )  # fmt: skip
 """The files that take longest, from minutes to ten seconds; ``make house`` prints those of the last run."""
 
@@ -51,18 +53,28 @@ def pytest_configure(config: pytest.Config) -> None:
         gc.disable()
 
 
+def is_slow(item: pytest.Item) -> bool:
+    """Return whether a test takes more than a few seconds."""
+    return any(item.get_closest_marker(name) is not None for name in ("models", "slow"))
+
+
 def cost(item: pytest.Item) -> tuple[bool, bool, int]:
     """Return what a run is sorted by; items that agree keep their order."""
     folder = item.path.parent.name
     early = FIRST.index(folder) if folder in FIRST else len(FIRST)
-    return (item.get_closest_marker("models") is not None, item.get_closest_marker("slow") is not None, early)
+    return (item.get_closest_marker("models") is not None, is_slow(item), early)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Put cheap tests first; where several processes share the files, those that take longest, then those with most tests."""
+    """Put cheap tests first; where several processes share the files, those that take longest, then those with most tests.
+
+    There a slow test counts for thirty, so that what is left for the end are files of a few seconds.
+    """
     items.sort(key=cost)
     if hasattr(config, "workerinput"):
-        counts = Counter(item.path for item in items)
+        counts = Counter[Path]()
+        for item in items:
+            counts[item.path] += 30 if is_slow(item) else 1
         longest = {name: place for place, name in enumerate(LONGEST)}
         items.sort(key=lambda item: (longest.get(item.path.stem, len(longest)), -counts[item.path], item.path))
 

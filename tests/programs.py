@@ -15,6 +15,7 @@ from torch import nn
 
 import purefx as px
 from purefx.ir.operators import op_of
+from purefx.laws.purity import changes_by, tensor_facts
 from purefx.laws.strategies import Stage
 from purefx.laws.tiers import drawn_cases
 
@@ -150,3 +151,21 @@ def calls(program: px.Program, graph: str = "") -> list[str]:
 def drawn(stage: Stage, examples: int) -> tuple[tuple[px.Program, int], ...]:
     """Return generated programs of integer operators with seeds for their variants, the same in each call."""
     return tuple((case.program, case.seed) for case in drawn_cases("toy", stage, examples))
+
+
+def changes_in_export(ep: torch.export.ExportedProgram, action: Callable[[], object]) -> list[str]:
+    """Return the facts that an action changed in an exported program."""
+
+    def facts() -> dict[str, object]:
+        modules = [module for module in ep.graph_module.modules() if isinstance(module, torch.fx.GraphModule)]
+        nodes = [node for module in modules for node in module.graph.nodes]
+        return {
+            "graph": (str(ep.graph), ep.graph_module.code),
+            "signature": (str(ep.graph_signature), str(ep.module_call_graph), str(ep.range_constraints)),
+            "meta": [(node.name, tuple(node.meta)) for node in nodes],
+            "module stacks": [str(node.meta.get("nn_module_stack")) for node in nodes],
+            "state keys": [*ep.state_dict, *ep.constants],
+            **tensor_facts({**ep.state_dict, **ep.constants}),
+        }
+
+    return changes_by(facts, {**ep.state_dict, **ep.constants}, action)

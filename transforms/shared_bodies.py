@@ -18,11 +18,13 @@ from attrs import evolve, frozen
 
 from ..ir.analysis.numbers import SYMBOLIC
 from ..ir.arguments import Ref
+from ..ir.calls.call_graph import Instance, called_at, inner_instances
 from ..ir.graph import Call, Get, Graph, Input, Node, Op
-from ..ir.inference import agrees, plainly_alike
+from ..ir.inference import all_agree
 from ..ir.meta import EMPTY_META, OF_A_VALUE, Meta
 from ..ir.names import Names, is_identifier, stem_of, word_of
 from ..ir.origins import with_origins_of
+from ..ir.persistent import grouped
 from ..ir.program import Program
 from ..ir.torch_private import device_of
 from ..ir.verify import check
@@ -100,9 +102,7 @@ def common_values(meta: Meta, others: Sequence[Meta]) -> Meta:
     {'stack_trace': 'a'}
     """
     kept = [key for key in OF_A_CALL if key in meta]
-    if kept and kept[0] == "val" and plainly_alike(meta["val"], [other.get("val") for other in others]):
-        kept = kept[1:]
-    gone = {key for key in kept if not all(other is meta or agrees(meta[key], other.get(key, ABSENT)) for other in others)}
+    gone = {key for key in kept if not all_agree(meta[key], [other.get(key, ABSENT) for other in others])}
     return MappingProxyType({key: value for key, value in meta.items() if key not in gone}) if gone else meta
 
 
@@ -233,6 +233,55 @@ def with_names(graph: Graph, wanted: Mapping[str, str]) -> Graph:
         return graph
     names = Names([name for name in graph.metas if name not in wanted])
     return graph.renamed({old: Ref(names.fresh(new)) for old, new in wanted.items()})
+
+
+def specialised(
+    program: Program, keys: Mapping[Instance, Hashable], rewritten: Callable[[Instance], Graph], names: Names
+) -> tuple[dict[str, Graph], dict[str, str]]:
+    """Make one version of each body for each class of its instances.
+
+    Args:
+        program: any valid program.
+        keys: the class of each instance; None if its body stays as it is.
+        rewritten: returns the body of an instance, with calls of the old bodies.
+        names: makes ids of graphs.
+
+    Returns:
+        The bodies by id, with calls of the new ones, and the old id of each.  Unchanged bodies keep their ids.
+
+    >>> from purefx.ir import Frame
+    >>> body = Graph((Input("a"),), (), Ref("a"))
+    >>> calls = [Node(name, Call(Frame(name), "f"), (Ref("x"),)) for name in "yzw"]
+    >>> program = Program.of({"": Graph((Input("x"),), tuple(calls), Ref("w")), "f": body})
+    >>> keys = {("", ""): None, ("f", "y"): 0, ("f", "z"): 1, ("f", "w"): 0}
+    >>> graphs, sources = specialised(program, keys, lambda place: program.graphs[place[0]], Names(program.graphs))
+    >>> [node.do.graph for node in graphs[""].nodes], sources
+    (['f', 'f_1', 'f'], {'f': 'f', 'f_1': 'f', '': ''})
+    """
+    version: dict[Instance, str] = {}
+    graphs, sources = dict[str, Graph](), dict[str, str]()
+    places = grouped([(place[0], place) for place in keys])
+    for name in [name for name in program.bottom_up if name in places]:
+        groups: dict[Hashable, list[Instance]] = {}
+        for place in places[name]:
+            called = [version.get(inner, inner[0]) for inner in inner_instances(program, place)]
+            groups.setdefault((keys[place], *called), []).append(place)
+        unchanged = None, *[inner for inner, _ in inner_instances(program, (name, ""))]
+        for number, key in enumerate(sorted(groups, key=lambda key: key != unchanged)):
+            new = names.fresh(name) if number else name
+            version.update(dict.fromkeys(groups[key], new))
+            first = groups[key][0]
+            graphs[new], sources[new] = _calling(rewritten(first), first[1], version), name
+    return graphs, sources
+
+
+def _calling(graph: Graph, path: str, version: Mapping[Instance, str]) -> Graph:
+    def called(node: Node) -> Node:
+        paths = dict(called_at(node, path))
+        return node.calling(lambda body: version.get((body, paths[body]), body))
+
+    changed = {node.name: called(node) for node in graph.callers}
+    return graph.with_nodes([changed.get(node.name, node) for node in graph.nodes]) if changed else graph
 
 
 Item = TypeVar("Item", Node, Input)

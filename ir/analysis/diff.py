@@ -156,8 +156,6 @@ def diff(before: Program, after: Program) -> Diff:
 
 def _inside(word: str, lines: list[str]) -> list[str]:
     # The lines of a section without its keyword and braces.
-    if word == "signature":
-        return lines
     return [line.removeprefix("  ") for line in lines[1:-1]] if len(lines) > 1 else [line[len(word) + 1 :] for line in lines]
 
 

@@ -6,7 +6,6 @@ prints as a few lines.  The law of provenance checks that origins are right.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -17,7 +16,7 @@ from ..arguments import Ref
 from ..calls.call_graph import all_instances, body_named
 from ..errors import NamingError
 from ..graph import Call, Get, Graph, Input, Node, Op, Stack
-from ..meta import ORIGIN, Meta
+from ..meta import ORIGIN, Meta, source_line
 from ..names import did_you_mean, escaped, is_below, join
 from ..origins import INPUT, Imported, Origin, Place, Version, ancestors, made_of, origin_of, roots_at
 from ..persistent import Displayed, grouped
@@ -206,9 +205,6 @@ def _behind(program: Program, graph: str, name: str, found: dict[Origin, None]) 
     return [(maker.do.graph, result.name)] if type(result) is Ref else [(graph, whole)]
 
 
-TORCH = "site-packages/torch/"
-"""A part of the paths of torch's files."""
-
 SHOWN = 4
 """The number of printed items of each kind; the value has all."""
 
@@ -254,7 +250,7 @@ class History(Displayed):
         lines = [str(self.node), *[f"  {change}" for change in self.changes]]
         for origin in self.imported[:SHOWN]:
             lines.append(escaped(f"  imported {origin}{_module(origin)}"))
-            line = line_of(origin.trace)
+            line = source_line({"stack_trace": origin.trace})
             lines += [escaped(f"    {line}")] if line else []
         lines += [f"  and {len(self.imported) - SHOWN} more"] if len(self.imported) > SHOWN else []
         lines += [escaped(f"  input {origin.name}") for origin in self.inputs[:SHOWN]]
@@ -348,36 +344,6 @@ def became(program: Program, name: str, *, graph: str = "", step: int = 0) -> Be
     origin, place = was[graph, name]
     changes, left, gone = _forth(every[step:], origin, place, step)
     return Became(place, tuple(changes), left, gone)
-
-
-@frozen
-class SourceLine:
-    """A line of the user's code.
-
-    >>> str(SourceLine("m.py", 3, "forward", "return -x"))
-    'm.py:3 in forward: return -x'
-    """
-
-    file: str
-    number: int
-    function: str
-    code: str
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.number} in {self.function}: {self.code}"
-
-
-TRACE = re.compile(r'^ *File "(.*)", line ([0-9]{1,9}), in (.*)(?:\n(?! *File ") *(.*))?', re.MULTILINE)
-
-
-def line_of(trace: object) -> SourceLine | None:
-    r"""Return the innermost line of a stack trace, outside torch if there is one; None if it has no lines.
-
-    >>> line_of('  File "model.py", line 3, in forward\n    return -x').number
-    3
-    """
-    found = [SourceLine(file, int(number), function, code) for file, number, function, code in TRACE.findall(str(trace))]
-    return next((line for line in reversed(found) if TORCH not in line.file), found[-1] if found else None)
 
 
 # -- through the versions -------------------------------------------------------------------------------------------------------

@@ -144,18 +144,13 @@ def place_boundaries(nodes: list[Node]) -> list[Node]:
     >>> place_boundaries(nodes)[1].stack == stack
     True
     """
-    following: Stack | None = None
-    after: list[Stack | None] = []
-    for node in reversed(nodes):
-        after.append(following)
-        following = following if _is_boundary(node) else node.stack
+    runs = [(is_boundary, list(run)) for is_boundary, run in groupby(nodes, _is_boundary)]
     placed: list[Node] = []
-    before: Stack | None = None
-    for node, behind in zip(nodes, reversed(after), strict=True):
-        if not _is_boundary(node):
-            before = node.stack
-        inner = common_prefix([before, behind]) if before is not None and behind is not None and _is_boundary(node) else ()
-        placed.append(node.evolve(stack=inner) if len(inner) > len(node.stack) else node)
+    for number, (is_boundary, run) in enumerate(runs):
+        if is_boundary and 0 < number < len(runs) - 1:
+            inner = common_prefix([runs[number - 1][1][-1].stack, runs[number + 1][1][0].stack])
+            run = [node.evolve(stack=inner) if len(inner) > len(node.stack) else node for node in run]
+        placed += run
     return placed
 
 

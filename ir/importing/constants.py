@@ -20,7 +20,7 @@ from ..calls.parts import part_names
 from ..errors import UnsupportedProgram
 from ..graph import Get, Graph, Node, Stack
 from ..meta import EMPTY_META, Meta
-from ..names import FROM_ROOT, Names, is_below, join, relative, way_to
+from ..names import FROM_ROOT, is_below, join, relative, way_to
 from ..own_operators import user_stack
 from ..persistent import pmap
 from ..program import Program
@@ -181,7 +181,7 @@ class _Lifting:
     def graph(self, name: str) -> Graph:
         """Return a graph with a read before the first use in each module call that owns the constant."""
         graph, places = self.program.graphs[name], self.places_of(name)
-        names = Names([formal.name for formal in graph.inputs] + [node.name for node in graph.nodes])
+        names = graph.names()
         nodes: list[Node] = []
         known: dict[tuple[str, Stack], Ref] = {}
 

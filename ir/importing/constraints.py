@@ -6,6 +6,7 @@ sympy expressions become ``Expr`` values; unsupported functions are refused by n
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ from ..calls.argument_tree import ArgumentTree
 from ..errors import UnsupportedProgram
 from ..expression import Apply, Expr, InputDim, InputValue, Sym
 from ..signature import ArgumentType, Constraints, LiteralType, NumberType, ObjectType, Range, TensorType
-from ..torch_private import device_of, guards_of, pytree, sympy
+from ..torch_private import device_of, finite, guards_of, pytree, sympy
 
 SYMPY_OPERATORS = {
     "Add": "+", "Mul": "*", "Pow": "**", "PowByNatural": "**", "FloorDiv": "//", "CleanDiv": "//", "IntTrueDiv": "/",
@@ -92,63 +93,36 @@ def read_constraints(ep: ExportedProgram) -> Constraints:
     """
     ranges: list[Range] = []
     for symbol, bounds in ep.range_constraints.items():
-        low, high = _bound(bounds.lower), _bound(bounds.upper)
+        low, high = finite(bounds.lower), finite(bounds.upper)
         if low is not None or high is not None:
             ranges.append(Range(read_expression(symbol), low, high))
     texts = guards_of(ep)
-    places = _places(ep) if texts else {}
+    places = _places(ep, texts) if texts else {}
     return Constraints(tuple(ranges), tuple(read_guard(text, places) for text in texts))
 
 
-def _bound(value: Any) -> int | None:
-    # Unbounded ends are sympy's or torch's infinities, and some loaders write -1 or 2**63-1 style sentinels as ints.
-    try:
-        number = int(value)
-    except (TypeError, ValueError, OverflowError, AttributeError):
-        return None
-    return number if abs(number) < 2**62 else None
-
-
-def _places(ep: ExportedProgram) -> dict[str, int]:
-    # Guards spell the path of a user input by argument name, by position, or flat.
+def _places(ep: ExportedProgram, texts: Sequence[str]) -> dict[str, int]:
+    # Guards spell the path of a user input by argument name, or flat.  An argument of ``*xs`` is an item of xs in guards, and
+    # has the name xs_0 in the signature; one of ``**options`` is an item of options, and has its own name.
     call = ep.module_call_graph[0].signature
     if call is None:
         return {}
     names, tree = call.forward_arg_names or [], ArgumentTree.of(call.in_spec, example=ep.example_inputs)
-    starred = _starred(names[: len(tree.positional)])
+    starred = {name for text in texts for name in re.findall(r"L\['(\w+)'\]", text)} - {*names, "flat_args"}
     found: dict[str, int] = {}
-    unsure: dict[str, int] = {}
     for index, (number, rest) in enumerate(tree.places):
         key = tree.keys[number]
-        heads = [f"L['{'args' if isinstance(key, int) else 'kwargs'}'][{key!r}]"]
-        if not isinstance(key, int) or key < len(names):
-            heads.append(f"L[{key if not isinstance(key, int) else names[key]!r}]")
-        found[f"L['flat_args'][{index}]"] = index
-        tail = pytree.keystr(rest)
-        found.update((_spelled(head + tail), index) for head in heads)
-        if key in starred:
-            unsure[_spelled(starred[key] + tail)] = index
-    return unsure | found
-
-
-def _spelled(spelling: str) -> str:
-    return ast.unparse(ast.parse(spelling, mode="eval").body)
-
-
-def _starred(names: Sequence[str]) -> dict[int, str]:
-    """Return the possible guard spellings of starred arguments, by position: ``*xs`` is named xs_0, xs_1, ... in exports.
-
-    A parameter may itself be called ``xs_0``, so an exact spelling takes precedence over these.
-
-    >>> _starred(["y", "xs_0", "xs_1"])
-    {1: "L['xs'][0]", 2: "L['xs'][1]"}
-    """
-    base, _, last = names[-1].rpartition("_") if names else ("", "", "")
-    count = int(last) + 1 if last.isdigit() else 0
-    start = len(names) - count
-    if start < 0 or list(names[start:]) != [f"{base}_{number}" for number in range(count)]:
-        return {}
-    return {start + number: f"L[{base!r}][{number}]" for number in range(count)}
+        name = key if isinstance(key, str) else names[key] if key < len(names) else ""
+        star, _, item = name.rpartition("_")
+        items = [f"[{star!r}][{item}]"] if number == key and star in starred else []
+        items += [f"[{star!r}][{key!r}]" for star in starred if number != key]
+        for head in (
+            f"[{name!r}]{pytree.keystr(rest)}",
+            f"['flat_args'][{index}]",
+            *[item + pytree.keystr(rest) for item in items],
+        ):
+            found.setdefault(f"L{head}", index)
+    return found
 
 
 def read_guard(text: str, places: Mapping[str, int]) -> Expr:

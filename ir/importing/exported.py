@@ -16,11 +16,11 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, CustomObjArgument, InputKind
 
 from ..analysis.history import tracked
-from ..arguments import TREES, Arg, Body, refs_in
+from ..arguments import Arg, refs_in
 from ..calls.argument_tree import ArgumentTree
 from ..effects.declared import Effects
 from ..errors import InvalidProgram, UnsupportedProgram, Violation
-from ..graph import Get, Graph, Stack
+from ..graph import Graph, Stack
 from ..names import way_to
 from ..operators import Declared, checked_declarations
 from ..persistent import collector_paused, pmap
@@ -58,7 +58,7 @@ from .calls import (
     with_boundaries,
 )
 from .constraints import read_constraints, type_of
-from .reader import Front, GraphReader, Job, find
+from .reader import Front, GraphReader
 from .stacks import ExportedStacks, Traced, traced_backward, with_backward_calls
 
 KINDS = {
@@ -102,13 +102,9 @@ class ExportedFront(Front):
         self.unplaced: dict[str, frozenset[str]] = {}
         """The nodes without a stack from the exporter, by graph."""
         self.read(root)
-        self.graphs[""] = with_backward_calls(self.graphs[""], self.traced.backward)
-
-    def read(self, module: torch.fx.GraphModule) -> None:
-        """Fill ``graphs``: the root under ``""``, a nested one under ``"$" + its attribute path``."""
-        super().read(module)
         if len(self.graphs) > 1:
             settle_bodies(self.graphs, self.unplaced)
+        self.graphs[""] = with_backward_calls(self.graphs[""], self.traced.backward)
 
     def settled(self, at: GraphReader, graph: Graph) -> Graph:
         """Return the graph with nodes that the exporter left in no call moved into the calls of their neighbours."""
@@ -131,21 +127,6 @@ class ExportedFront(Front):
             return at.stacks[whole]
         placed = self.traced.stacks
         return self.stacks.read((placed.get(fx_node) if placed else None) or fx_node.meta.get("nn_module_stack"))
-
-    def attribute(self, at: GraphReader, fx_node: Any) -> Get | Arg:
-        """Return a body, or a literal (flex attention passes one to `flat_apply`)."""
-        _, found = find(at.job.module, str(fx_node.target))
-        if isinstance(found, TREES):
-            return found
-        if not isinstance(found, torch.fx.GraphModule):
-            raise UnsupportedProgram(f"reads the attribute {fx_node.target!r}, a {type(found).__name__}")
-        name = f"{at.job.name}.{fx_node.target}" if at.job.name else f"${fx_node.target}"
-        self.todo.append(Job(name, found))
-        return Body(name)
-
-    def call(self, at: GraphReader, fx_node: Any) -> None:  # noqa: ARG002
-        """Refuse nodes that an exported program cannot have."""
-        raise UnsupportedProgram(f"an exported program has no {fx_node.op!r} node")
 
     def object(self, value: Any) -> Arg:
         """Return an object among arguments; errors name its type only, because its repr may be anything."""

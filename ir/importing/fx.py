@@ -19,9 +19,9 @@ from ..arguments import Arg, Items, thawed
 from ..callables import bind
 from ..calls.argument_tree import ArgumentTree
 from ..effects.declared import Effects
-from ..errors import ArgumentError, InputError, InputValueError, InvalidProgram, UnsupportedProgram, Violation
+from ..errors import ArgumentError, InputValueError, InvalidProgram, UnsupportedProgram, Violation
 from ..graph import Call, Get, Graph, Input
-from ..names import Names, is_identifier
+from ..names import is_identifier
 from ..operators import Declared, checked_declarations
 from ..persistent import collector_paused, pmap
 from ..program import Program
@@ -54,7 +54,7 @@ from ..torch_private import (
     hooks_of,
     pytree,
 )
-from ..validation import ADVICE, FX, OPERATION, invalid_names, kind_of
+from ..validation import FX, check_identifiers, kind_of
 from ..verify import check
 from ..verify.findings import PLAIN, leaves, short
 from .constants import with_constants
@@ -164,11 +164,8 @@ def bound_example(module: torch.fx.GraphModule, args: tuple[Any, ...], kwargs: d
     codegen = generator_of_code(module)
     if not isinstance(codegen, PyTreeCodeGen):
         return list(bind(parameters_of(module), args, kwargs).values())
-    found, spec = pytree.tree_flatten((args, kwargs))
-    wanted = argument_spec(codegen.pytree_info)
-    if wanted.num_leaves != spec.num_leaves:
-        raise InputError(f"the graph takes {wanted.num_leaves} leaves, the example has {spec.num_leaves}")
-    return found
+    _, in_spec, names = _nested_inputs(module, codegen.pytree_info)
+    return list(ArgumentTree.of(in_spec, names).bind(args, kwargs))
 
 
 def example_values(module: torch.fx.GraphModule, inputs: Any) -> Mapping[Any, Any]:
@@ -190,12 +187,13 @@ def example_values(module: torch.fx.GraphModule, inputs: Any) -> Mapping[Any, An
     args = bound_example(module, *((inputs, {}) if isinstance(inputs, tuple) else ((), inputs)))
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     copied = fake_copy(module, mode)
-    fakes = [mode.from_tensor(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in args]
+    formals = [node for node in copied.graph.nodes if node.op == "placeholder"]
+    fakes = dict(zip(formals, pytree.tree_map_only(torch.Tensor, mode.from_tensor, args), strict=True))
     run = torch.fx.Interpreter(copied, garbage_collect_values=False)
     run.extra_traceback = False
     with mode, torch.no_grad():
         try:
-            run.run(*fakes, enable_io_processing=False)
+            run.run(initial_env=fakes, enable_io_processing=False)
         except FAKE_REFUSALS:
             pass  # a value that depends on contents stays unknown, with all that follow from it
         except Exception as error:
@@ -282,12 +280,7 @@ def _read(module: torch.fx.GraphModule, values: Mapping[Any, Any], declared: Dec
     )
     if len(program.order) != len(program.graphs):  # bodies that nodes name but nothing uses
         program = program.evolve(graphs=pmap({name: program.graphs[name] for name in program.order}))
-    program = with_constants(program)
-    odd = [found for found in invalid_names(program) if found[1] != OPERATION]  # functions may be called anything
-    if odd:
-        raise InvalidProgram([Violation("names", f"{short(name)} is not a name of {what}", graph, node, advice=ADVICE)
-                              for name, what, graph, node in odd])  # fmt: skip
-    return program
+    return check_identifiers(with_constants(program))
 
 
 @frozen
@@ -513,7 +506,7 @@ class _Roles:
     ) -> list[tuple[Input, InputSpec]]:
         """Return the arguments, literals included, and the tangents."""
         paths = ArgumentTree.of(in_spec, self.convention.names).paths
-        names = Names([formal.name for formal in graph.inputs] + [node.name for node in graph.nodes])
+        names = graph.names()
         pairs: list[tuple[Input, InputSpec]] = []
         for number, (leaf, path) in enumerate(zip(self.convention.leaves, paths, strict=False)):
             formal = users.get(number)

@@ -13,17 +13,17 @@ import torch.fx
 from attrs import field, frozen
 from torch.fx.immutable_collections import immutable_list
 
-from ..arguments import Arg, Items, Record, Ref
+from ..arguments import TREES, Arg, Body, Items, Record, Ref
 from ..callables import Method, op_name
 from ..effects.registered import effects_of, only_overload
 from ..errors import InvalidProgram, UnsupportedProgram, Violation
 from ..graph import Get, Graph, Input, Node, Op, Stack
-from ..meta import freeze_meta
-from ..names import Names, is_identifier
+from ..meta import freeze_meta, source_line
+from ..names import Names, is_identifier, is_plain_path
 from ..operators import Declared
 from ..origins import INPUT, Imported
 from ..torch_private import pytree
-from ..verify.findings import PLAIN, short, source_of
+from ..verify.findings import PLAIN, short
 
 FxNode = torch.fx.Node
 
@@ -77,7 +77,7 @@ class Operators:
     def _op(self, key: Any, target: Any) -> Op:
         if key not in self._known:
             called = only_overload(target)
-            name = wanted = op_name(called)
+            name = wanted = op_name(called) if is_plain_path(op_name(called)) else "function"
             number = 1
             while self._bearers.setdefault(name, called) is not called:
                 number += 1
@@ -127,13 +127,18 @@ class Front:
         """Return the meta of a value."""
         return fx_node.meta
 
-    def attribute(self, at: GraphReader, fx_node: Any) -> Get | Arg:
-        """Return the read of state, body, or literal of a ``get_attr`` node."""
-        raise NotImplementedError
+    def body(self, at: GraphReader, fx_node: Any, module: torch.fx.GraphModule, wanted: str) -> str:  # noqa: ARG002
+        """Return the name of the graph of a module that operators take, which is read later."""
+        self.todo.append(Job(wanted, module))
+        return wanted
 
-    def call(self, at: GraphReader, fx_node: Any) -> None:
+    def attribute(self, at: GraphReader, fx_node: Any, owner: torch.nn.Module, value: Any) -> Get:  # noqa: ARG002
+        """Return the read of state of a ``get_attr`` node."""
+        raise UnsupportedProgram(f"reads the attribute {fx_node.target!r}, a {type(value).__name__}")
+
+    def call(self, at: GraphReader, fx_node: Any) -> None:  # noqa: ARG002
         """Add the node of a ``call_module``, ``call_method`` or other node."""
-        raise NotImplementedError
+        raise UnsupportedProgram(f"an exported program has no {fx_node.op!r} node")
 
     def object(self, value: Any) -> Arg:
         """Return an argument that is neither a literal nor a container, if a program can have it."""
@@ -187,7 +192,7 @@ class GraphReader:
 
     def invalid(self, rule: str, fault: str, advice: str) -> InvalidProgram:
         """Return the error for the current node."""
-        name, source = str(self.user.name), source_of(self.user.meta)
+        name, source = str(self.user.name), source_line(self.user.meta)
         return InvalidProgram([Violation(rule, fault, graph=self.job.name, node=name, source=source, advice=advice)])
 
     def check_name(self, name: object, what: str) -> None:
@@ -206,11 +211,15 @@ class GraphReader:
         self.output = self.argument(fx_node.args[0])
 
     def _attribute(self, fx_node: Any) -> None:
-        found = self.front.attribute(self, fx_node)
-        if type(found) is Get:
-            self.add(found)
+        target = str(fx_node.target)
+        owner, value = find(self.job.module, target)
+        if value is None or isinstance(value, TREES):  # flex attention passes a TreeSpec to `flat_apply`
+            self.known[fx_node] = value
+        elif isinstance(value, torch.fx.GraphModule):
+            wanted = f"{self.job.name}.{target}" if self.job.name else f"${target}"
+            self.known[fx_node] = Body(self.front.body(self, fx_node, value, wanted))
         else:
-            self.known[fx_node] = found
+            self.add(self.front.attribute(self, fx_node, owner, value))
 
     def _function(self, fx_node: Any) -> None:
         self.add(self.front.operators.function(fx_node.target), self.arguments(fx_node.args), self.keywords(fx_node.kwargs))
@@ -319,9 +328,8 @@ def find(module: torch.nn.Module, target: str) -> tuple[torch.nn.Module, Any]:
 
 def where(fx_node: Any) -> str:
     """Return the name of a node for messages, with the user's source line if it is known."""
-    trace = str(fx_node.meta.get("stack_trace") or "").strip().splitlines()
-    name = fx_node.name if is_identifier(fx_node.name) else short(fx_node.name)
-    return f"node {name}" + (f" ({trace[-2].strip()})" if len(trace) > 1 else "")
+    name, line = fx_node.name if is_identifier(fx_node.name) else short(fx_node.name), source_line(fx_node.meta)
+    return f"node {name}" + (f" ({line})" if line else "")
 
 
 def result_of(node: Node, inputs: Container[str]) -> Ref:

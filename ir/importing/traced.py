@@ -14,7 +14,7 @@ import torch.fx
 from attrs import evolve
 
 from ..analysis.numbers import SYMBOLIC
-from ..arguments import TREES, Arg, Body, Record
+from ..arguments import Arg, Record
 from ..callables import Parameter, bind, class_name
 from ..errors import InputError, InvalidProgram, UnsupportedProgram, Violation
 from ..graph import Call, Frame, Get, Stack
@@ -84,19 +84,18 @@ class TracedFront(Front):
                 return found
         return None
 
-    def attribute(self, at: GraphReader, fx_node: Any) -> Get | Arg:
-        """Return a read of state, the body for a graph module that operators take, or a literal for None."""
-        owner, value = find(at.job.module, fx_node.target)
-        name = fx_node.target.rpartition(".")[2]
+    def body(self, at: GraphReader, fx_node: Any, module: torch.fx.GraphModule, wanted: str) -> str:
+        """Return the name of the graph of a module in one of its roles."""
+        for user in fx_node.users:
+            if user.op != "call_function" or not self.operators.function(user.target).effects.through_bodies:
+                raise UnsupportedProgram(f"{where(user)} uses the module {fx_node.target!r}, which can only be called")
+        return self._body(module, wanted, at.job.holder, _path(at.job, fx_node.target))
+
+    def attribute(self, at: GraphReader, fx_node: Any, owner: torch.nn.Module, value: Any) -> Get:
+        """Return a read of state."""
         if isinstance(value, torch.nn.Module):
-            takers = [user for user in fx_node.users if not self._takes_bodies(user)]
-            if takers or not isinstance(value, torch.fx.GraphModule):
-                user = where(takers[0]) if takers else "it"
-                raise UnsupportedProgram(f"{user} uses the module {fx_node.target!r} as a value; modules can only be called")
-            wanted = f"{at.job.name}.{fx_node.target}" if at.job.name else f"${fx_node.target}"
-            return Body(self._body(value, wanted, at.job.holder, _path(at.job, fx_node.target)))
-        if value is None or isinstance(value, TREES):
-            return value
+            raise UnsupportedProgram(f"reads the module {fx_node.target!r}, which can only be called")
+        name = fx_node.target.rpartition(".")[2]
         if is_computed(owner, name):
             raise UnsupportedProgram(
                 f"{fx_node.target!r} is computed when it is read ({type(owner).__qualname__}.{name}), so it is not state; "
@@ -105,9 +104,6 @@ class TracedFront(Front):
         path = _path(at.job, relative_path(fx_node.target))
         self.attributes.read(at.job.holder, path, value)
         return Get(path)
-
-    def _takes_bodies(self, user: Any) -> bool:
-        return user.op == "call_function" and bool(self.operators.function(user.target).effects.through_bodies)
 
     def _body(self, module: torch.fx.GraphModule, wanted: str, holder: torch.nn.Module, prefix: str = "") -> str:
         # The graph itself is read later.

@@ -8,17 +8,17 @@ from __future__ import annotations
 from .interpreter import CallValues, Interpreter, Run
 from .results import (
     agrees,
+    all_agree,
     disagreement_of_branches,
-    plainly_alike,
     returned_input,
     returned_operand,
     shown_value,
     values_of,
 )
-from .values import UNKNOWN, ExampleValues, FakeValues, Memo, clone_value, fresh_mode, has_no_result, running
+from .values import UNKNOWN, ExampleValues, FakeValues, clone_value, fresh_mode, has_no_result, running
 
 __all__ = [
-    "UNKNOWN", "CallValues", "ExampleValues", "FakeValues", "Interpreter", "Memo", "Run", "agrees",
-    "clone_value", "disagreement_of_branches", "fresh_mode", "has_no_result", "plainly_alike", "returned_input",
+    "UNKNOWN", "CallValues", "ExampleValues", "FakeValues", "Interpreter", "Run", "agrees", "all_agree",
+    "clone_value", "disagreement_of_branches", "fresh_mode", "has_no_result", "returned_input",
     "returned_operand", "running", "shown_value", "values_of",
 ]  # fmt: skip

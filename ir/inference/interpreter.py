@@ -20,15 +20,15 @@ from ..analysis.numbers import SYMBOLIC
 from ..arguments import Arg, Body, Ref, thawed
 from ..calls.call_graph import bodies_of
 from ..errors import InvalidProgram, UnsupportedProgram, Violation
-from ..graph import Call, Get, Graph, Input, Node, Op, user_line
-from ..meta import Meta, freeze, without_value
+from ..graph import Call, Get, Graph, Input, Node, Op
+from ..meta import Meta, freeze, source_line, without_value
 from ..names import join
 from ..program import Program
 from ..signature import Token
 from ..tensors import disagreement
 from ..torch_private import FakeTensor, OpOverload, device_of, is_refusal, pytree
-from .results import agrees, depends_on_contents, is_runnable, opens_region
-from .values import UNKNOWN, FakeValues, has_no_result, running
+from .results import agrees, all_agree, is_runnable, opens_region
+from .values import UNKNOWN, FakeValues, depends_on_contents, has_no_result, running
 
 GETITEM = "operator.getitem"
 
@@ -37,17 +37,28 @@ Item = TypeVar("Item", Node, Input)
 
 @define(eq=False)
 class Run:
-    """A graph with its values in one call, or in several calls that pass equal operands."""
+    """A graph with its values in one call, or in several calls that pass equal operands.
 
+    The walk evaluates nodes without a value, and nodes with a new or changed operand.
+    """
+
+    owner: Interpreter
     source: Graph
-    graph: str = ""
+    graph: str
+    path: str = ""
+    """The module whose body it is; its reads are relative to this path."""
     operands: Sequence[Any] = ()
     inputs: list[Input] = field(factory=list)
     """The inputs and nodes with the values of this run."""
     nodes: list[Node] = field(factory=list)
-    result: Any = UNKNOWN
-    changed: bool = False
-    """Whether a value differs from the meta."""
+    known: dict[str, Any] = field(factory=dict)
+    """The values by name."""
+    new: set[str] = field(factory=set)
+    """Values that are missing in the meta."""
+    moved: set[str] = field(factory=set)
+    """Values that differ from the meta."""
+    region: int = 0
+    """The number of open regions that change the results of operators."""
     symbols: frozenset[str] = frozenset()
     """The symbols of data-dependent sizes that its operators made."""
     depends: bool = False
@@ -62,6 +73,138 @@ class Run:
         """The graph with the values of this run; the same object if its meta has them."""
         return self.source.with_nodes(self.nodes, inputs=tuple(self.inputs))
 
+    @property
+    def result(self) -> Any:
+        """The value of the output."""
+        return self.resolved(self.source.output)
+
+    def walk(self) -> None:
+        """Infer the values."""
+        self.inputs = [self._input(formal, value) for formal, value in zip(self.source.inputs, self.operands, strict=True)]
+        for node in self.source.nodes:
+            self.nodes.append(self._node(node))
+
+    def _input(self, formal: Input, value: Any) -> Input:
+        recorded = self.owner.values.recorded(formal)
+        # The operand, not an equal value of the meta: a tensor remembers its data-dependent sizes.
+        self.known[formal.name] = recorded if value is UNKNOWN else value
+        if value is UNKNOWN or (recorded is not UNKNOWN and agrees(value, recorded)):
+            return formal
+        (self.moved if "val" in formal.meta else self.new).add(formal.name)
+        return evolve(formal, meta=_with_value(formal.meta, value))
+
+    def _node(self, node: Node) -> Node:
+        owner, do, bodies = self.owner, node.do, bodies_of(node)
+        recorded, is_changed = self.owner.values.recorded(node), self._is_changed(node)
+        is_new = recorded is UNKNOWN or not owner.values.trusted or (bool(self.new) and not self.new.isdisjoint(node.refs()))
+        if type(do) is Op and not (is_changed or is_new or bodies or do.effects.writes or do.effects.scope):
+            self.known[node.name] = recorded
+            return node  # nearly all nodes
+        if has_no_result(node):
+            return node
+        self.region += opens_region(node)
+        value = recorded
+        if is_changed or is_new or not (owner.open if type(do) is Call else owner.missing).isdisjoint(bodies):
+            value = self._value(node)
+        for body in bodies:
+            if (node.name, body) not in self.inner:
+                self.inner[node.name, body] = [owner.as_recorded(body)]
+        return self._kept(node, recorded, value, is_changed=is_changed)
+
+    def _is_changed(self, node: Node) -> bool:
+        owner, do = self.owner, node.do
+        if type(do) is Get:
+            path = join(self.path, do.slot)
+            self.reads[do.slot] = owner.described(path)
+            # In a shared body, each module has a separate tensor.
+            slot = owner.slots.get(path) if self.graph in owner.shared else None
+            if slot is not None and disagreement(node.meta.get("val"), slot.value) is not None:
+                return True
+        if self.moved and not self.moved.isdisjoint(node.refs()):
+            return True
+        return bool(owner.changed) and (self.graph, node.name) in owner.changed
+
+    def _kept(self, node: Node, recorded: Any, value: Any, *, is_changed: bool) -> Node:
+        # The node with its value; the same object if the meta has the value.
+        bindings = self.owner.values.bindings.pop(node.name, None)
+        symbols = frozenset(map(str, bindings or ()))
+        below = node.do.instance.path if type(node.do) is Call else ""
+        for run in [run for body in bodies_of(node) for run in self.inner[node.name, body]]:
+            self.reads.update({join(below, slot): read for slot, read in run.reads.items()})
+            self.depends |= run.depends
+            symbols |= run.symbols
+            is_changed |= bool(run.moved)
+            if run.depends:
+                symbols = symbols.union(_unbacked_in(run.result))
+        self.symbols |= symbols
+        if value is UNKNOWN and not is_changed:
+            value = recorded
+        if agrees(value, recorded, symbols):
+            self._learn(node, recorded)
+            return node
+        self._learn(node, value)
+        is_new = not is_changed and ("val" not in node.meta or _fills(value, recorded))
+        (self.new if is_new else self.moved).add(node.name)
+        return evolve(node, meta=without_value(node.meta) if value is UNKNOWN else _with_value(node.meta, value, bindings))
+
+    def _learn(self, node: Node, value: Any) -> None:
+        if bodies_of(node) and type(value) is tuple:
+            value = tuple([UNKNOWN if part is None else part for part in value])
+        self.known[node.name] = value
+        target: Any = node.do.target if type(node.do) is Op else None
+        if isinstance(target, OpOverload) and torch.Tag.inplace_view in target.tags and type(node.args[0]) is Ref:
+            self.known[node.args[0].name] = value  # the operator changes the shape of its operand
+            self.moved.add(node.args[0].name)
+
+    def _value(self, node: Node) -> Any:
+        do, owner = node.do, self.owner
+        if type(do) is Get:
+            slot = owner.slots.get(join(self.path, do.slot))  # a running module keeps no state in its program
+            return UNKNOWN if slot is None or not isinstance(slot.value, torch.Tensor) else owner.values.of_state(slot.value)
+        if self.region:
+            return UNKNOWN
+        if type(do) is Call:
+            operands = [self.resolved(arg) for arg in node.args]
+            return _with_gaps(self._called(node, do.graph, operands, join(self.path, do.instance.path)))
+        return _with_gaps(self._operator(node, do)) if is_runnable(node) else UNKNOWN
+
+    def _called(self, node: Node, body: str, operands: Sequence[Any], path: str) -> Any:
+        run = self.owner.run(body, operands, path)
+        runs = self.inner.setdefault((node.name, body), [])
+        if all(run is not other for other in runs):
+            runs.append(run)
+        return run.result
+
+    def _operator(self, node: Node, do: Op) -> Any:
+        args = [self.resolved(arg, node) for arg in node.args]
+        if do.name == GETITEM and type(args[0]) is tuple and type(args[1]) is int:
+            return args[0][args[1]] if -len(args[0]) <= args[1] < len(args[0]) else UNKNOWN  # other parts may be unknown
+        kwargs = {key: self.resolved(arg, node) for key, arg in node.kwargs}
+        if _is_unknown((args, kwargs)):
+            return UNKNOWN
+        self.depends |= depends_on_contents(do.target)
+        try:
+            return self.owner.values.run(node, do.target, args, kwargs)
+        except Exception as error:  # noqa: BLE001  an operator may raise anything
+            if not is_refusal(error) and not do.effects.through_bodies:
+                self.owner.refusals[self.graph, node.name] = error
+            return UNKNOWN
+
+    def resolved(self, arg: Arg, node: Node | None = None) -> Any:
+        """Return an argument in the form that operators accept: values, literals, and functions for bodies."""
+
+        def leaf(part: Arg) -> Any:
+            if type(part) is Body:
+                caller = node
+                assert caller is not None
+                return lambda *operands: self._called(caller, part.graph, operands, self.path)
+            value = self.known.get(part.name, UNKNOWN) if type(part) is Ref else part
+            # The meta may contain a real tensor from a tracer or a user.
+            is_real = isinstance(value, torch.Tensor) and not isinstance(value, FakeTensor)
+            return self.owner.values.of_state(value) if is_real else value
+
+        return thawed(arg, leaf)
+
 
 class Interpreter:
     """Infer the values of one program.
@@ -69,7 +212,6 @@ class Interpreter:
     Args:
         program: the program.
         changed: the graph and name of each value whose meta may be wrong.
-        lenient: treat the value of an operator that rejects its arguments as unknown, instead of raising.
         values: the domain; by default the fake values of the program, with its symbolic sizes.
     """
 
@@ -78,15 +220,13 @@ class Interpreter:
         program: Program,
         changed: frozenset[tuple[str, str]] = frozenset(),
         *,
-        lenient: bool = False,
         values: FakeValues | None = None,
     ) -> None:
         self.source = program
         self.changed = changed
-        self.lenient = lenient
         self.values = FakeValues(program) if values is None else values
         self.refusals: dict[tuple[str, str], Exception] = {}
-        """The errors of operators that reject their arguments, by graph and node."""
+        """The errors of operators that reject their arguments, by graph and node; their values are unknown."""
         self.slots = dict(program.state.slots.items())
         self.runs: dict[str, list[Run]] = {}
         """The runs of each graph."""
@@ -99,12 +239,21 @@ class Interpreter:
         self.open = self._above(self.shared | self.missing)
         """Graphs to walk: these, and shared bodies, whose calls may pass other values than those in the meta."""
 
-    def program(self) -> Program:
-        """Return the program with all values; the same object if none is missing or wrong."""
+    def program(self, *, lenient: bool = False) -> Program:
+        """Return the program with all values; the same object if none is missing or wrong.
+
+        Args:
+            lenient: accept operators that reject their arguments.
+
+        Raises:
+            InvalidProgram: an operator rejects its arguments.
+        """
         source = self.source
         if source.root not in self.open:
             return source
         self.walk()
+        if self.refusals and not lenient:
+            raise InvalidProgram([_refused(source, *place, error) for place, error in self.refusals.items()])
         return source.with_graphs({name: _merged(source.graphs[name], runs) for name, runs in self.runs.items()})
 
     def walk(self) -> Run:
@@ -145,8 +294,8 @@ class Interpreter:
             reads_alike = all(self.described(join(path, slot)) == read for slot, read in known.reads.items())
             if reads_alike and agrees(operands, known.operands):
                 return known
-        run = Run(self.source.graphs[name], name, operands)
-        _Walk(self, run, path).walk()
+        run = Run(self, self.source.graphs[name], name, path, operands)
+        run.walk()
         self.runs.setdefault(name, []).append(run)
         if not (run.symbols or run.depends):  # otherwise each call has separate sizes
             memory.append(run)
@@ -158,7 +307,7 @@ class Interpreter:
         while todo:
             if (called := todo.pop()) not in self._as_recorded:
                 graph = self.source.graphs[called]
-                self._as_recorded[called] = run = Run(graph, called, (), list(graph.inputs), list(graph.nodes))
+                self._as_recorded[called] = run = Run(self, graph, called, inputs=list(graph.inputs), nodes=list(graph.nodes))
                 self.runs.setdefault(called, []).append(run)
                 todo += graph.callees
         return self._as_recorded[name]
@@ -169,6 +318,13 @@ class Interpreter:
         if not isinstance(value, torch.Tensor):
             return id(value)
         return value.dtype, device_of(value), value.layout, value.shape, value.layout is torch.strided and value.stride()
+
+
+def _refused(program: Program, graph: str, name: str, error: Exception) -> Violation:
+    node = program.graphs[graph].by_name[name]
+    text = f"its operator rejects its arguments: {(str(error) or type(error).__name__).splitlines()[0]}"
+    path = node.stack[-1].path if node.stack else graph
+    return Violation("inferred-meta", text, graph, name, path, (), source_line(node.meta), "fix the node, or its operands")
 
 
 def _has_value(value: Node | Input) -> bool:
@@ -187,12 +343,9 @@ def _merged(source: Graph, runs: list[Run]) -> Graph:
 
 def _common(source: Item, items: Sequence[Item]) -> Item:
     # The value that all runs have in common; None if they differ.
-    first = items[0]
-    if all(item is first for item in items):
-        return first
     values = [item.meta.get("val", UNKNOWN) for item in items]
-    if all(value is not UNKNOWN for value in values) and all(agrees(value, values[0]) for value in values[1:]):
-        return source if any(item is source for item in items) else first
+    if all_agree(values[0], values[1:]):
+        return source if any(item is source for item in items) else items[0]
     return evolve(source, meta=without_value(source.meta)) if "val" in source.meta else source
 
 
@@ -210,162 +363,6 @@ def shared_bodies(program: Program) -> frozenset[str]:
     return frozenset(found)
 
 
-@define
-class _Walk:
-    """The walk of one run: it evaluates nodes without a value, and nodes with a new or changed operand."""
-
-    owner: Interpreter
-    call: Run
-    path: str
-    known: dict[str, Any] = field(factory=dict)
-    new: set[str] = field(factory=set)
-    """Values that are missing in the meta."""
-    moved: set[str] = field(factory=set)
-    """Values that differ from the meta."""
-    region: int = 0
-    """The number of open regions that change the results of operators."""
-
-    def walk(self) -> None:
-        call, graph = self.call, self.call.source
-        call.inputs = [self._input(formal, value) for formal, value in zip(graph.inputs, call.operands, strict=True)]
-        for node in graph.nodes:
-            call.nodes.append(self._node(node))
-        call.changed, call.result = bool(self.moved), self.resolved(graph.output)
-
-    def _input(self, formal: Input, value: Any) -> Input:
-        recorded = self.owner.values.recorded(formal)
-        # The operand, not an equal value of the meta: a tensor remembers its data-dependent sizes.
-        self.known[formal.name] = recorded if value is UNKNOWN else value
-        if value is UNKNOWN or (recorded is not UNKNOWN and agrees(value, recorded)):
-            return formal
-        (self.moved if "val" in formal.meta else self.new).add(formal.name)
-        return evolve(formal, meta=_with_value(formal.meta, value))
-
-    def _node(self, node: Node) -> Node:
-        owner, do, bodies = self.owner, node.do, bodies_of(node)
-        recorded, is_changed = self.owner.values.recorded(node), self._is_changed(node)
-        is_new = recorded is UNKNOWN or not owner.values.trusted or (bool(self.new) and not self.new.isdisjoint(node.refs()))
-        if type(do) is Op and not (is_changed or is_new or bodies or do.effects.writes or do.effects.scope):
-            self.known[node.name] = recorded
-            return node  # nearly all nodes
-        if has_no_result(node):
-            return node
-        self.region += opens_region(node)
-        value = recorded
-        if is_changed or is_new or not (owner.open if type(do) is Call else owner.missing).isdisjoint(bodies):
-            value = self._value(node)
-        for body in bodies:
-            if (node.name, body) not in self.call.inner:
-                self.call.inner[node.name, body] = [owner.as_recorded(body)]
-        return self._kept(node, recorded, value, is_changed=is_changed)
-
-    def _is_changed(self, node: Node) -> bool:
-        owner, do = self.owner, node.do
-        if type(do) is Get:
-            path = join(self.path, do.slot)
-            self.call.reads[do.slot] = owner.described(path)
-            # In a shared body, each module has a separate tensor.
-            slot = owner.slots.get(path) if self.call.graph in owner.shared else None
-            if slot is not None and disagreement(node.meta.get("val"), slot.value) is not None:
-                return True
-        if self.moved and not self.moved.isdisjoint(node.refs()):
-            return True
-        return bool(owner.changed) and (self.call.graph, node.name) in owner.changed
-
-    def _kept(self, node: Node, recorded: Any, value: Any, *, is_changed: bool) -> Node:
-        # The node with its value; the same object if the meta has the value.
-        bindings = self.owner.values.bindings.pop(node.name, None)
-        symbols = frozenset(map(str, bindings or ()))
-        below = node.do.instance.path if type(node.do) is Call else ""
-        for run in [run for body in bodies_of(node) for run in self.call.inner[node.name, body]]:
-            self.call.reads.update({join(below, slot): read for slot, read in run.reads.items()})
-            self.call.depends |= run.depends
-            symbols |= run.symbols
-            is_changed |= run.changed
-            if run.depends:
-                symbols = symbols.union(_unbacked_in(run.result))
-        self.call.symbols |= symbols
-        if _is_unknown(value) and recorded is not UNKNOWN and not is_changed:
-            value = recorded
-        is_known = value is not UNKNOWN and recorded is not UNKNOWN
-        if value is recorded or (is_known and agrees(value, recorded, symbols)):
-            self._learn(node, recorded)
-            return node
-        self._learn(node, value)
-        is_new = not is_changed and ("val" not in node.meta or _fills(value, recorded))
-        (self.new if is_new else self.moved).add(node.name)
-        return evolve(node, meta=without_value(node.meta) if value is UNKNOWN else _with_value(node.meta, value, bindings))
-
-    def _learn(self, node: Node, value: Any) -> None:
-        if type(node.do) is Call and type(value) is tuple:
-            value = tuple([UNKNOWN if part is None else part for part in value])
-        self.known[node.name] = value
-        target: Any = node.do.target if type(node.do) is Op else None
-        if isinstance(target, OpOverload) and torch.Tag.inplace_view in target.tags and type(node.args[0]) is Ref:
-            self.known[node.args[0].name] = value  # the operator changes the shape of its operand
-            self.moved.add(node.args[0].name)
-
-    def _value(self, node: Node) -> Any:
-        do, owner = node.do, self.owner
-        if type(do) is Get:
-            slot = owner.slots.get(join(self.path, do.slot))  # a running module keeps no state in its program
-            return UNKNOWN if slot is None or not isinstance(slot.value, torch.Tensor) else owner.values.of_state(slot.value)
-        if self.region:
-            return UNKNOWN
-        if type(do) is Call:
-            operands = [self.resolved(arg) for arg in node.args]
-            return _with_gaps(self._called(node, do.graph, operands, join(self.path, do.instance.path)))
-        return self._operator(node, do) if is_runnable(node) else UNKNOWN
-
-    def _called(self, node: Node, body: str, operands: Sequence[Any], path: str) -> Any:
-        run = self.owner.run(body, operands, path)
-        runs = self.call.inner.setdefault((node.name, body), [])
-        if all(run is not other for other in runs):
-            runs.append(run)
-        return run.result
-
-    def _operator(self, node: Node, do: Op) -> Any:
-        args = [self.resolved(arg, node) for arg in node.args]
-        if do.name == GETITEM and type(args[0]) is tuple and type(args[1]) is int:
-            return args[0][args[1]] if -len(args[0]) <= args[1] < len(args[0]) else UNKNOWN  # other parts may be unknown
-        kwargs = {key: self.resolved(arg, node) for key, arg in node.kwargs}
-        if _is_unknown((args, kwargs)):
-            return UNKNOWN
-        self.call.depends |= depends_on_contents(node)
-        try:
-            return self.owner.values.run(node, do.target, args, kwargs)
-        except InvalidProgram:
-            raise
-        except Exception as error:
-            if is_refusal(error) or do.effects.through_bodies:
-                return UNKNOWN
-            self.owner.refusals[self.call.graph, node.name] = error
-            if self.owner.lenient:
-                return UNKNOWN
-            raise self._refused(node, error) from error
-
-    def _refused(self, node: Node, error: Exception) -> InvalidProgram:
-        text = f"its operator rejects its arguments: {(str(error) or type(error).__name__).splitlines()[0]}"
-        path = node.stack[-1].path if node.stack else self.path
-        advice = "fix the node, or its operands"
-        return InvalidProgram([Violation("inferred-meta", text, self.call.graph, node.name, path, (), user_line(node), advice)])
-
-    def resolved(self, arg: Arg, node: Node | None = None) -> Any:
-        """Return an argument in the form that operators accept: values, literals, and functions for bodies."""
-
-        def leaf(part: Arg) -> Any:
-            if type(part) is Body:
-                caller = node
-                assert caller is not None
-                return lambda *operands: self._called(caller, part.graph, operands, self.path)
-            value = self.known.get(part.name, UNKNOWN) if type(part) is Ref else part
-            # The meta may contain a real tensor from a tracer or a user.
-            is_real = isinstance(value, torch.Tensor) and not isinstance(value, FakeTensor)
-            return self.owner.values.of_state(value) if is_real else value
-
-        return thawed(arg, leaf)
-
-
 def _unbacked_in(value: Any) -> set[str]:
     # The symbols of data-dependent sizes in a value.
     parts = value if isinstance(value, tuple | list) else (value,)
@@ -374,7 +371,7 @@ def _unbacked_in(value: Any) -> set[str]:
 
 
 def _with_gaps(value: Any) -> Any:
-    # The result of a call, with None for unknown parts.
+    # A result, with None for unknown parts.
     if type(value) is not tuple or not any(part is UNKNOWN for part in value):
         return value
     return UNKNOWN if all(part is UNKNOWN for part in value) else tuple([None if part is UNKNOWN else part for part in value])
@@ -407,9 +404,6 @@ class CallValues(Interpreter):
     >>> CallValues(program).root.body is program.main
     True
     """
-
-    def __init__(self, program: Program) -> None:
-        super().__init__(program, lenient=True)
 
     @cached_property
     def root(self) -> Run:

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import torch
+from torch.fx.passes.shape_prop import TensorMetadata
 
 from ..analysis.numbers import SYMBOLIC
 from ..arguments import Arg, Body, Ref, thawed
@@ -15,18 +16,6 @@ from ..graph import Call, Get, Graph, Node, Op
 from ..program import Program
 from ..torch_private import FakeTensor, OpOverload, device_of, has_fixed_sizes, pytree
 from .values import running
-
-UNSURE = frozenset({torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output})
-
-
-def depends_on_contents(node: Node) -> bool:
-    """Return whether result sizes or numbers of an operator depend on the contents of tensors.
-
-    >>> depends_on_contents(Node("y", Op("toy.neg")))
-    False
-    """
-    target: Any = node.do.target if type(node.do) is Op else None
-    return isinstance(target, OpOverload) and not UNSURE.isdisjoint(target.tags)
 
 
 def is_runnable(node: Node) -> bool:
@@ -86,10 +75,7 @@ def returned_operand(graph: Graph, name: str, values: Mapping[str, Any]) -> str 
         at = effects.returns[place or 0] if len(effects.returns) > (place or 0) else None
         written = None if at is None else at.find(node.args, node.kwargs)
         return written.name if type(written) is Ref else None
-    drawn = effects.random and not any(unless.spares(node.args, node.kwargs) for unless in effects.random_unless)
-    if drawn or effects.ordered or effects.through_bodies or effects.unknown or effects.scope or not effects.aliases:
-        return None
-    return _same(node, node.do.target, place, values)
+    return _same(node, node.do.target, place, values) if effects.aliases and not effects.ordered else None
 
 
 def _maker(graph: Graph, name: str) -> tuple[Node | None, int | None]:
@@ -100,16 +86,16 @@ def _maker(graph: Graph, name: str) -> tuple[Node | None, int | None]:
 
 
 def _same(node: Node, target: Any, place: int | None, values: Mapping[str, Any]) -> str | None:
-    names = list(dict.fromkeys(node.refs()))
+    names = node.refs()
     tensors = {name: values[name] for name in names if isinstance(values.get(name), FakeTensor)}
-    modes = {id(value.fake_mode): value.fake_mode for value in tensors.values()}
-    if len(modes) != 1 or any(name not in values for name in names):
+    modes = {value.fake_mode for value in tensors.values()}
+    if len(modes) != 1 or not values.keys() >= set(names):
         return None
 
     def leaf(arg: Arg) -> Any:
         return values[arg.name] if type(arg) is Ref else arg
 
-    (mode,) = modes.values()
+    (mode,) = modes
     args, kwargs = [thawed(arg, leaf) for arg in node.args], {key: thawed(arg, leaf) for key, arg in node.kwargs}
     with running(mode):
         try:
@@ -167,26 +153,27 @@ def _called(program: Program, node: Node, call: Call, values: Mapping[str, Any])
 
 
 def plain_facts(value: Any) -> tuple[Any, ...] | None:
-    """Return a description of a fake tensor of static sizes, for fast comparison; None for any other value.
+    """Return a description of a fake tensor of static sizes, or of its metadata, for fast comparison; None for other values.
 
     >>> plain_facts(torch.ones(2)) is None
     True
     """
+    if type(value) is TensorMetadata:
+        return value if all(type(size) is int for size in (*value.shape, *value.stride)) else None
     if type(value) is not FakeTensor or not has_fixed_sizes(value) or value.layout is not torch.strided:
         return None
     return (value.dtype, value.shape, value.stride(), value.fake_device)
 
 
-def plainly_alike(value: Any, others: Sequence[Any]) -> bool:
-    """Return whether a value and all others are fake tensors of static sizes with equal descriptions, faster than ``agrees``.
+def all_agree(value: Any, others: Sequence[Any]) -> bool:
+    """Return whether a value and each of the others have equal descriptions.
 
-    It may return False for equal values, so call ``agrees`` then.
-
-    >>> plainly_alike(torch.ones(2), [torch.ones(2)])
-    False
+    >>> all_agree(torch.ones(2), [torch.zeros(2), torch.ones(2)]), all_agree(torch.ones(2), [torch.ones(3)])
+    (True, False)
     """
-    facts = plain_facts(value)
-    return facts is not None and all(plain_facts(other) == facts for other in others)
+    facts = plain_facts(value)  # the description of the value is made once
+    is_plain = facts is not None and all(plain_facts(other) == facts for other in others)
+    return is_plain or all(agrees(value, other) for other in others)
 
 
 def agrees(new: Any, old: Any, fresh: Collection[str] = ()) -> bool:
@@ -266,7 +253,7 @@ def disagreement_of_branches(node: Node, graphs: Mapping[str, Graph]) -> str | N
         graphs: the graphs of the program.
     """
     branches = node.args[BRANCHES[node.do.name]] if type(node.do) is Op and node.do.name in BRANCHES else ()
-    names = [arg.graph for arg in branches if type(arg) is Body and arg.graph in graphs]
+    names = [arg.graph for arg in branches if type(arg) is Body]
     known = [(f"the branch {name!r} returns", _results(graphs[name])) for name in names]
     pairs = [(one, other, False) for one, other in pairwise(known)]  # an operator can merge two sizes into a dynamic one
     if "val" in node.meta:

@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from functools import cache, cached_property
 from itertools import chain
 from typing import Any
-from weakref import WeakKeyDictionary, ref
 
 import torch
 
@@ -36,7 +35,6 @@ from ..torch_private import (
     schema_of,
     silence,
     size_number,
-    storage_key,
     symbols_of,
     without_cache,
     without_kernels,
@@ -49,103 +47,32 @@ UNKNOWN: Any = object()
 NAMESPACES = frozenset({"aten", "prims"})
 """The namespaces whose operators depend on descriptions of their operands only; those of other libraries may not."""
 
-BY_CONTENTS = frozenset({torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output, torch.Tag.inplace_view})
-"""Tags of operators that depend on more, or change their operands."""
+BY_CONTENTS = frozenset({torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output})
+"""Tags of operators whose result sizes or numbers depend on the contents of tensors."""
 
 LITERALS = frozenset(
     {int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format}
 )  # fmt: skip
 
-Described = tuple[Any, ...]
+RESULTS: dict[Hashable, tuple[Any, ...]] = {}
+"""The dtype, shape, strides and device of operator results, by the operator and the descriptions of its operands: running an
+operator on fake tensors takes 5x as long as a look-up."""
 
 LARGEST = 20_000
-"""The maximum number of results in a memo: a search over sizes runs any number of operators."""
-
-PLAIN_FACTS = 5
-"""The number of facts that determine a new tensor: kind, dtype, shape, strides and device."""
+"""The maximum number of these results: a search over sizes runs any number of operators."""
 
 NOTHING_ELSE = (0, False, False, False)
-"""The other facts of such a tensor."""
-
-
-class Memo:
-    """A cache of operator results in one fake mode, by the descriptions of their operands.
-
-    >>> from purefx.ir.operators import op_of
-    >>> node, mode = Node("y", op_of(torch.ops.aten.neg.default)), fresh_mode()
-    >>> memo = Memo(mode)
-    >>> with running(mode):
-    ...     x, y = torch.ones(2), torch.zeros(2)
-    ...     memo.keep(memo.key(node, [x], {}), -x, [x])
-    >>> memo.get(memo.key(node, [y], {}))
-    FakeTensor(..., size=(2,))
-    """
-
-    def __init__(self, mode: Any) -> None:
-        self._mode = ref(mode)  # the memo of a mode does not keep it alive
-        self._known: dict[Hashable, Described] = {}
-
-    def key(self, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Hashable | None:
-        """Return a cache key for the result of an operator; None if the result depends on more.
-
-        Args:
-            node: the node of the operator.
-            args: fake values and literals.
-            kwargs: keyword arguments.
-        """
-        do = node.do
-        if type(do) is not Op or not isinstance(do.target, OpOverload) or do.effects.acts or do.effects.aliases:
-            return None
-        target: Any = do.target
-        if not _is_apt(target):
-            return None
-        # The results of factories and promotions depend on these too.
-        found: list[Any] = [target, torch.get_default_dtype(), torch.is_inference_mode_enabled()]
-        found += map(self.described, (*args, *kwargs, *kwargs.values()))
-        return None if None in found else tuple(found)
-
-    def get(self, key: Hashable | None) -> Any:
-        """Return a new copy of a cached result; ``UNKNOWN`` if it is not cached."""
-        known = None if key is None else self._known.get(key)
-        return UNKNOWN if known is None else fake_of(self._mode(), *known[1:PLAIN_FACTS])
-
-    def keep(self, key: Hashable | None, value: Any, args: Sequence[Any]) -> None:
-        """Cache the result of an operator, if it is one tensor that does not alias the operands."""
-        facts = self.described(value) if key is not None and type(value) is FakeTensor else None
-        tensors = [part for part in pytree.tree_leaves(args) if isinstance(part, torch.Tensor)]
-        if facts is None or facts[PLAIN_FACTS:] != NOTHING_ELSE or storage_key(value) in map(storage_key, tensors):
-            return
-        if len(self._known) >= LARGEST:
-            self._known.clear()
-        self._known[key] = facts
-
-    def described(self, value: Any) -> Described | None:
-        """Return a description of a value; None if it would be incomplete."""
-        kind = type(value)
-        if kind is FakeTensor:
-            if value.fake_mode is not self._mode() or value.constant is not None or not has_fixed_sizes(value):
-                return None
-            with without_overrides():
-                if value.layout is not torch.strided:
-                    return None
-                return (
-                    kind, value.dtype, value.shape, value.stride(), value.fake_device,
-                    value.storage_offset(), value.requires_grad, value.is_conj(), value.is_neg(),
-                )  # fmt: skip
-        if kind in LITERALS:
-            return kind, value
-        if kind is not list and kind is not tuple:
-            return None
-        parts = [self.described(part) for part in value]
-        return None if None in parts else (kind, *parts)
-
-
-_MEMOS: WeakKeyDictionary[Any, Memo] = WeakKeyDictionary()
+"""The offset and the flags of a new tensor."""
 
 
 @cache
-def _is_apt(target: Any) -> bool:
-    return target.namespace in NAMESPACES and BY_CONTENTS.isdisjoint(target.tags)
+def depends_on_contents(target: Any) -> bool:
+    """Return whether result sizes or numbers of an operator depend on the contents of tensors.
+
+    >>> depends_on_contents(torch.ops.aten.nonzero.default), depends_on_contents(len)
+    (True, False)
+    """
+    return isinstance(target, OpOverload) and not BY_CONTENTS.isdisjoint(target.tags)
 
 
 ATTEMPTS = 256
@@ -182,11 +109,6 @@ class FakeValues:
         """The fake mode of the program's values; a new one if it has no values."""
         found = _mode_of(self.program)
         return fresh_mode() if found is None or (found.shape_env is None and _has_symbols(self.program)) else found
-
-    @cached_property
-    def memo(self) -> Memo:
-        """The cached results of operators, in all programs of the mode."""
-        return _MEMOS.setdefault(self.mode, Memo(self.mode))
 
     @cached_property
     def device(self) -> str:
@@ -271,10 +193,9 @@ class FakeValues:
         work = too_much_work(target, args)
         if work is not None:
             raise UnsupportedProgram(f"node {node.name} computes {work}, which is too expensive to run")
-        # Gradients and autocast of an operator change the values of its bodies.
-        key = None if torch.is_grad_enabled() or autocast_is_on() else self.memo.key(node, args, kwargs)
-        if (known := self.memo.get(key)) is not UNKNOWN:
-            return known
+        key = self._key(node, args, kwargs)
+        if key in RESULTS:
+            return fake_of(self.mode, *RESULTS[key])
         writes = type(node.do) is Op and bool(node.do.effects.writes)
         operands = [_copied(arg) for arg in args] if writes else args
         named = {name: _copied(arg) for name, arg in kwargs.items()} if writes else kwargs
@@ -283,9 +204,45 @@ class FakeValues:
         bindings = fresh_bindings(self.mode.shape_env, value)
         if bindings:
             self.bindings[node.name] = bindings
-        else:
-            self.memo.keep(key, value, [*args, *kwargs.values()])
+        elif key is not None and type(value) is FakeTensor:
+            facts = self.described(value)
+            if facts is not None and facts[2:] == NOTHING_ELSE:
+                if len(RESULTS) >= LARGEST:
+                    RESULTS.clear()
+                RESULTS[key] = facts[1]
         return value
+
+    def _key(self, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Hashable | None:
+        # A key for the result of an operator; None if the result is not one new tensor that its operands determine.
+        do = node.do
+        target: Any = do.target if type(do) is Op else None
+        if type(do) is not Op or not isinstance(target, OpOverload) or do.effects.acts or do.effects.aliases:
+            return None
+        # Gradients and autocast of an operator change the values of its bodies.
+        if target.namespace not in NAMESPACES or depends_on_contents(target) or torch.is_grad_enabled() or autocast_is_on():
+            return None
+        # The results of factories and promotions depend on these too.
+        found: list[Any] = [target, torch.get_default_dtype(), torch.is_inference_mode_enabled()]
+        found += map(self.described, (*args, *kwargs, *kwargs.values()))
+        return None if None in found else tuple(found)
+
+    def described(self, value: Any) -> tuple[Any, ...] | None:
+        """Return a description of a value that determines its effect on operators; None if it would be incomplete."""
+        kind = type(value)
+        if kind is FakeTensor:
+            if value.fake_mode is not self.mode or value.constant is not None or not has_fixed_sizes(value):
+                return None
+            with without_overrides():
+                if value.layout is not torch.strided:
+                    return None
+                facts = (value.dtype, value.shape, value.stride(), value.fake_device)
+                return kind, facts, value.storage_offset(), value.requires_grad, value.is_conj(), value.is_neg()
+        if kind in LITERALS:
+            return kind, value
+        if kind is not list and kind is not tuple:
+            return None
+        parts = [self.described(part) for part in value]
+        return None if None in parts else (kind, *parts)
 
     @cached_property
     def _symbols(self) -> dict[str, Any]:

@@ -16,10 +16,10 @@ from typing import Any
 import torch
 
 from ..analysis.diff import Diff, print_diff
-from ..analysis.history import line_of
 from ..calls.call_graph import instance_paths, times_called
 from ..errors import InvalidProgram, Violation
 from ..graph import Graph, Node
+from ..meta import source_line
 from ..names import escaped
 from ..persistent import html_of, summary_of
 from ..program import Module, Program
@@ -226,19 +226,6 @@ def described(value: Any) -> str | None:
         parts = [described(part) or "None" for part in value[:8]]
         return f"({', '.join([*parts, *(['...'] if len(value) > 8 else [])])})"
     return None if value is None else safely(lambda: str(value))
-
-
-def source_line(meta: Any) -> str | None:
-    r"""Return the innermost source line that made a node: the user's, else torch's, or None.
-
-    Args:
-        meta: of the node.
-
-    >>> source_line({"stack_trace": '  File "m.py", line 3, in forward\n    return -x'})
-    'm.py:3 in forward: return -x'
-    """
-    found = line_of(meta.get("stack_trace"))
-    return None if found is None else str(found)
 
 
 LINES = 600

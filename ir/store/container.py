@@ -33,7 +33,7 @@ from ..text.state import TensorFacts
 from ..torch_private import FakeTensor
 from ..validation import kind_of
 
-VERSION = 4
+VERSION = 5
 """The version of the format."""
 
 STRUCTURE = "purefx.program"
@@ -119,7 +119,7 @@ BOUND = int | float | None
 STRUCTURE_SHAPE: Any = {
     "made with": dict, "program": str, "operators": [str], "weights": bool,
     "storages": [(str, str, bool, str)], "begins": {str: int},
-    "meta": {"keys": [[str]], "values": list, "symbols": {str: (BOUND, BOUND, BOUND)}, "graphs": {str: ([[int]], [[int]])}},
+    "meta": {"keys": [[str]], "values": [str], "symbols": {str: (BOUND, BOUND, BOUND)}, "graphs": {str: ([[int]], [[int]])}},
     "origins": {"origins": [list], "steps": [(str, [(int, [(str, str, str)])])]},
 }  # fmt: skip
 """The shape of the structure of a file."""

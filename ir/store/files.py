@@ -14,9 +14,10 @@ from typing import Any
 import torch
 from attrs import astuple
 
-from ..analysis.history import line_of, versions
+from ..analysis.history import versions
 from ..errors import ArgumentError, InvalidProgram, ParseError, StoreError, UnsupportedProgram
 from ..graph import Frame, Op
+from ..meta import line_of
 from ..operators import advice_for, named_with_reasons
 from ..origins import Imported, Made, Origin, Place, Version, ancestors
 from ..persistent import collector_paused
@@ -62,7 +63,7 @@ def _row(origin: Origin, numbers: Mapping[Origin, int]) -> list[Any]:
     if isinstance(origin, Made):
         return [[numbers[one] for one in origin.of], origin.by, origin.is_one, origin.is_body]
     line = line_of(origin.trace)
-    trace = None if line is None else f'File "{line.file}", line {line.number}, in {line.function}\n{line.code}'
+    trace = None if line is None else 'File "{}", line {}, in {}\n{}'.format(*line)
     return [origin.name, origin.op, origin.graph, list(map(astuple, origin.stack)), trace]
 
 

@@ -1,31 +1,31 @@
-"""Write and read the meta of nodes and inputs as JSON.
+"""Write and read the meta of nodes and inputs.
 
-Every distinct value is written once, and a node has a row of indices of keys and values.  Plain data is kept; fake values are
-written as text and recreated; other values are left out, because no meta is better than wrong
+Every distinct value is written once, as an argument is in the text form, and a node has a row of indices of keys and values.
+Plain data and sources are kept, fake values are recreated; other values are left out, because no meta is better than wrong
 meta.  Nodes never share a fake tensor: passes identify memory by its storage.
 """
 
 from __future__ import annotations
 
-import json
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache, cached_property, lru_cache, reduce
+from functools import cache, cached_property, lru_cache, partial, reduce
 from types import MappingProxyType
 from typing import Any
 
 import torch
 from attrs import evolve, frozen
 
+from ..arguments import CONTAINERS, Record, arg_leaves, children_of, with_children
 from ..errors import StoreError, UnsupportedProgram
-from ..expression import OPERATORS, Apply, Expr, Sym, evaluate, leaves_in
+from ..expression import OPERATORS, UNCOMPUTABLE, Apply, Expr, Sym, evaluate, leaves_in
 from ..graph import Graph, Input, Node
 from ..importing.constraints import read_expression
 from ..meta import EMPTY_META, ORIGIN, Meta
 from ..origins import Imported, Made, Origin
 from ..persistent import PMap, pmap
 from ..program import Program
-from ..text.arguments import print_arg, read_arg
+from ..text.arguments import bracketed, print_arg, read_arg
 from ..text.contract import EXPR, print_expr, read_expr
 from ..text.lexer import MAX_DEPTH, Cursor, Known
 from ..text.syntax import form, listed
@@ -39,7 +39,6 @@ from ..torch_private import (
     read_node_source,
     symbol_facts,
 )
-from .container import misshapen
 
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
@@ -60,9 +59,6 @@ SIZES = listed(EXPR, "[]")
 FAKE = form(Fake, "{dtype}{shape} strides {stride} on {device}{requires_grad?grad/}", shape=SIZES, stride=SIZES)
 
 write_fake = lru_cache(maxsize=4096)(FAKE.write)
-
-BIG = 2**53
-"""JSON readers may round numbers from here on."""
 
 MOST_LEAVES = 64
 """Longer expressions are refused, because sympy is slow on them."""
@@ -93,17 +89,17 @@ def write_metas(program: Program, origins: Mapping[Origin, int] | None = None) -
     """
     writer = _Writer(origins or {})
     graphs = {name: [writer.rows(program.graphs[name].inputs), writer.rows(program.graphs[name].nodes)] for name in program.order}
-    return {"keys": list(map(list, writer.keys)), "values": writer.values, "symbols": writer.symbols, "graphs": graphs}
+    keys = list(map(list, writer.keys))
+    return {"keys": keys, "values": list(writer.values), "symbols": writer.symbols, "graphs": graphs}
 
 
 class _Writer:
     def __init__(self, origins: Mapping[Origin, int]) -> None:
         self.origins = origins
         self.keys: dict[tuple[str, ...], int] = {}
-        self.values: list[Any] = []
         self.symbols: dict[str, list[int | None]] = {}
         """The exporter's example value of each symbol, and its bounds."""
-        self._numbers: dict[Any, int] = {}
+        self.values: dict[str, int] = {}
 
     def rows(self, items: Iterable[Node | Input]) -> list[list[int]]:
         """Return a row for each node or input: the number of its keys, then those of the values."""
@@ -115,38 +111,31 @@ class _Writer:
 
     def _number(self, value: Any) -> int | None:
         try:
-            written = self._value(value, 0)
+            return self.values.setdefault(self._text(value), len(self.values))
         except _Lost:
             return None
-        key = (written, 0) if type(written) is str else json.dumps(written)
-        if key not in self._numbers:
-            self._numbers[key] = len(self.values)
-            self.values.append(written)
-        return self._numbers[key]
 
-    def _value(self, value: Any, depth: int) -> Any:
+    def _text(self, value: Any, depth: int = 0) -> str:
         kind = type(value)
-        if depth > MAX_DEPTH:
+        if depth >= MAX_DEPTH:
             raise _Lost
-        if kind in (str, bool, type(None)) or (kind is int and -BIG < value < BIG):
-            return value
         if kind is tuple or kind is list:
-            return [self._value(part, depth + 1) for part in value]
+            return bracketed(tuple, [self._text(part, depth + 1) for part in value])
         if kind is MappingProxyType or kind is dict:
-            return {"map": [[self._value(key, depth + 1), self._value(part, depth + 1)] for key, part in value.items()]}
+            return bracketed(dict, [self._text(part, depth + 1) for pair in value.items() for part in pair])
         if kind is FakeTensor and value.layout is torch.strided:
             sizes, strides = (tuple(map(self._size, part)) for part in (value.shape, value.stride()))
-            return {"tensor": write_fake(Fake(value.dtype, sizes, strides, str(value.fake_device), value.requires_grad))}
+            return f"fake({write_fake(Fake(value.dtype, sizes, strides, str(value.fake_device), value.requires_grad))})"
         if kind is NodeSource:
-            return {"from": _source_row(value.to_dict())}
+            return f"from({self._text(_source_row(value.to_dict()), depth + 1)})"
         if kind in (Imported, Made) and value in self.origins:
-            return {"origin": self.origins[value]}
+            return f"origin({self.origins[value]})"
         if kind in SYMBOLIC:
-            return {"number": print_expr(self._size(value))}
-        text = print_arg(value)
-        if text.startswith("opaque("):
+            return f"number({print_expr(self._size(value))})"
+        text = print_arg(value, depth)
+        if kind is not str and "opaque(" in text:
             raise _Lost
-        return {"arg": text}
+        return text
 
     def _size(self, size: Any) -> Expr:
         if type(size) is int:
@@ -156,17 +145,17 @@ class _Writer:
             expr = read_expression(size.node.expr)
         except UnsupportedProgram:
             raise _Lost from None
-        if not all(symbol.is_integer for symbol in symbols):
-            raise _Lost
         for symbol in symbols:
             if symbol.name not in self.symbols:
                 self.symbols[symbol.name] = list(symbol_facts(size.node, symbol))
+        if not all(symbol.is_integer for symbol in symbols) or not can_be_made(expr, self.symbols):
+            raise _Lost
         return expr
 
 
-def _source_row(source: dict[str, Any]) -> list[Any]:
+def _source_row(source: dict[str, Any]) -> tuple[Any, ...]:
     # The id of a graph is left out: it is an address, which would differ from file to file.
-    return [*[source[key] for key in SOURCE], list(map(_source_row, source["from_node"]))]
+    return (*[source[key] for key in SOURCE], tuple(map(_source_row, source["from_node"])))
 
 
 SOURCE = ("pass_name", "action", "name", "target")
@@ -202,9 +191,15 @@ def read_metas(program: Program, written: Any, known: Known, origins: Sequence[O
 
 class _Reader:
     def __init__(self, written: Mapping[str, Any], known: Known, origins: Sequence[Origin]) -> None:
-        self._known = known
-        self._origins = origins
-        self._hints: dict[Any, int | None] = {}
+        numbered = dict(enumerate(origins))
+        words = {
+            "fake": FAKE.read,
+            "number": lambda cursor: self._symbolic(read_expr(cursor)),
+            "from": lambda cursor: read_node_source(_source(read_arg(cursor))),
+            "origin": lambda cursor: numbered[cursor.integer()],
+        }
+        self._known = Known(known.operators, known.types.values(), known.allow, words=words)
+        self._facts = written["symbols"]
         self._symbols = {name: self._symbol(name, *facts) for name, facts in written["symbols"].items()}
         self._symbolic = cache(self._make_symbolic)
         self._keys = list(map(tuple, written["keys"]))
@@ -232,61 +227,37 @@ class _Reader:
             raise StoreError("the origin in a row of the meta is not an origin")
         return MappingProxyType(made)
 
-    def _maker(self, written: Any, depth: int = 0) -> Callable[[], Any]:
+    def _maker(self, text: str) -> Callable[[], Any]:
         """Return a function that returns a value, with new tensors on each call."""
-        if depth > MAX_DEPTH:
-            raise StoreError("a value in the meta nests too deep")
-        if type(written) is list:
-            parts = [self._maker(part, depth + 1) for part in written]
-            return lambda: tuple([part() for part in parts])
-        if type(written) is not dict:
-            return lambda: written
-        ((kind, inside),) = written.items()
-        if kind not in SHAPES or misshapen(inside, SHAPES[kind]) is not None:
-            raise StoreError(f"a value in the meta is malformed or of an unknown kind: {kind[:40]!a}")
-        match kind:
-            case "tensor":
-                return self._tensor(self._read(FAKE.read, inside))
-            case "map":
-                pairs = [(self._maker(key, depth + 1)(), self._maker(part, depth + 1)) for key, part in inside]
-                dict.fromkeys([key for key, _ in pairs])  # each must be hashable
-                return lambda: MappingProxyType({key: part() for key, part in pairs})
-            case "number":
-                found = self._symbolic(self._read(read_expr, inside))
-            case "from":
-                found = read_node_source(_source(inside))
-            case "origin":
-                found = self._origins[inside] if inside >= 0 else None
-            case _:
-                found = self._read(read_arg, inside)
-        return lambda: found
-
-    def _read(self, read: Callable[[Cursor], Any], text: str) -> Any:
         cursor = Cursor(text, self._known)
-        found = read(cursor)
+        written = read_arg(cursor)
         if cursor.kind != "end":
             raise StoreError(f"a value in the meta has more than one value: {text[:80]!a}")
-        return found
+        found = self._made(written)  # so that errors of torch are raised now
+        has_tensors = any(type(leaf) is Fake for leaf in arg_leaves((written,)))
+        return partial(self._made, written) if has_tensors else lambda: found
 
-    def _tensor(self, fake: Fake) -> Callable[[], Any]:
-        shape, steps = list(map(self._make_size, fake.shape)), list(map(self._make_size, fake.stride))
-        if len(shape) != len(steps):
+    def _made(self, written: Any) -> Any:
+        kind = type(written)
+        if kind is Fake:
+            return self._tensor(written)
+        if kind is Record:
+            return MappingProxyType({self._made(key): self._made(value) for key, value in written.items})
+        return with_children(written, [self._made(part) for part in children_of(written)]) if kind in CONTAINERS else written
+
+    def _tensor(self, fake: Fake) -> torch.Tensor:
+        shape, stride = (list(map(self._make_size, part)) for part in (fake.shape, fake.stride))
+        if len(shape) != len(stride):
             raise StoreError("a tensor in the meta has different numbers of sizes and strides")
-        dtype, at, is_static = fake.dtype, torch.device(fake.device), {int}.issuperset(map(type, (*shape, *steps)))
-
-        def make() -> torch.Tensor:
-            if is_static:
-                found: torch.Tensor = fake_of(self._mode, dtype, shape, steps, at)
-            else:
-                with self._mode, self._env.suppress_guards():
-                    found = torch.empty_strided(shape, steps, dtype=dtype, device=at)
-            return found.requires_grad_() if fake.requires_grad else found
-
-        make()  # so that errors of torch are raised now
-        return make
+        if {int}.issuperset(map(type, (*shape, *stride))):
+            found: torch.Tensor = fake_of(self._mode, fake.dtype, shape, stride, torch.device(fake.device))
+        else:
+            with self._mode, self._env.suppress_guards():
+                found = torch.empty_strided(shape, stride, dtype=fake.dtype, device=fake.device)
+        return found.requires_grad_() if fake.requires_grad else found
 
     def _make_size(self, size: Expr) -> Any:
-        made = size if type(size) is int and 0 <= size < BIG else self._symbolic(size)
+        made = size if type(size) is int and 0 <= size < LIMIT else self._symbolic(size)
         if not isinstance(made, int | torch.SymInt):
             raise StoreError("a tensor in the meta has an invalid size")
         return made
@@ -296,51 +267,56 @@ class _Reader:
             raise StoreError(f"the symbol {name[:80]!a} has an invalid number or bounds")
         if not (name.isascii() and name.isidentifier() and len(name) < 40) or (low or 0) > (LIMIT if high is None else high):
             raise StoreError(f"the symbol {name[:80]!a} has an invalid name or bounds")
-        self._hints[Sym(name)] = hint
         return new_symbol(self._env, name, hint, -LIMIT if low is None else low, high)
 
     def _make_symbolic(self, expr: Expr) -> Any:
         """Return a symbolic number."""
-        leaves = leaves_in(expr)
-        symbols = [leaf for leaf in leaves if type(leaf) is Sym]
-        if len(leaves) > MOST_LEAVES or not symbols:
-            raise StoreError(f"a size is {print_expr(expr)[:80]!a}, which is not an expression of a few symbols")
-        if not all(leaf in self._hints if type(leaf) is Sym else _is_small(leaf) for leaf in leaves):
-            raise StoreError("a size has a symbol that the file does not list, or too large a number")
-        if all(self._hints[symbol] is not None for symbol in symbols) and not _is_small(evaluate(expr, self._hints)):
-            raise StoreError("a size is too large")
-        found = self._evaluated(expr)
+        found = self._evaluated(expr) if can_be_made(expr, self._facts) else None
         if not isinstance(found, SYMBOLIC):
-            raise StoreError(f"the size {print_expr(expr)[:80]!a} is not symbolic")
+            raise StoreError(f"a size is {print_expr(expr)[:80]!a}, which is not an expression of a few symbols")
         return found
 
     def _evaluated(self, expr: Any) -> Any:
-        if type(expr) is not Apply:
-            return self._symbols[expr.name] if type(expr) is Sym else expr
-        if expr.op not in OVER_SYMBOLS:
-            raise StoreError(f"a size uses {expr.op[:40]!a}, which is not an operator on sizes")
-        if expr.op == "**" and (type(expr.args[-1]) is not int or not 0 <= expr.args[-1] < 64):
-            raise StoreError("a size has a large or symbolic exponent")
-        return OVER_SYMBOLS[expr.op](*map(self._evaluated, expr.args))
+        if type(expr) is Apply:
+            return OVER_SYMBOLS[expr.op](*map(self._evaluated, expr.args))
+        return self._symbols[expr.name] if type(expr) is Sym else expr
 
 
-SHAPES: Mapping[str, Any] = {
-    "tensor": str,
-    "map": [(object, object)],
-    "number": str,
-    "from": (str, str, str, str, list),
-    "origin": int,
-    "arg": str,
-}
-"""The kinds of values that are not plain JSON, with their shapes."""
+def can_be_made(expr: Expr, symbols: Mapping[str, Sequence[Any]]) -> bool:
+    """Return whether the symbolic number of an expression is recreated: it has few parts, and no large numbers.
+
+    Args:
+        expr: of a size.
+        symbols: the example value, and the bounds, of each symbol.
+
+    >>> can_be_made(Apply("*", (2, Sym("s0"))), {"s0": (4, 0, 9)}), can_be_made(Apply("**", (2, Sym("s0"))), {"s0": (4, 0, 9)})
+    (True, False)
+    """
+    leaves = leaves_in(expr)
+    hints = {leaf: symbols[leaf.name][0] for leaf in leaves if type(leaf) is Sym and leaf.name in symbols}
+    is_known = all(leaf in hints or _is_small(leaf) for leaf in leaves)
+    if not is_known or not hints or len(leaves) > MOST_LEAVES or not _has_operators(expr):
+        return False
+    try:
+        return None in hints.values() or _is_small(evaluate(expr, hints))
+    except UNCOMPUTABLE:
+        return False
+
+
+def _has_operators(expr: Expr) -> bool:
+    if type(expr) is not Apply:
+        return True
+    is_power = expr.op == "**" and (type(expr.args[-1]) is not int or not 0 <= expr.args[-1] < 64)
+    return expr.op in OVER_SYMBOLS and not is_power and all(map(_has_operators, expr.args))
 
 
 def _is_small(number: Any) -> bool:
     return type(number) in (int, float, bool) and -LIMIT <= number <= LIMIT
 
 
-def _source(row: Any, depth: int = 0) -> dict[str, Any]:
+def _source(row: Any) -> dict[str, Any]:
     """Return the source of a node in torch's format."""
-    if depth > MAX_DEPTH or misshapen(row, SHAPES["from"]) is not None:
+    *texts, inner = row
+    if list(map(type, texts)) != [str] * len(SOURCE):
         raise StoreError("a source of a node in the meta is malformed")
-    return {**dict(zip(SOURCE, row, strict=False)), "graph_id": 0, "from_node": [_source(part, depth + 1) for part in row[4]]}
+    return {**dict(zip(SOURCE, texts, strict=True)), "graph_id": 0, "from_node": list(map(_source, inner))}

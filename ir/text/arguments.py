@@ -5,7 +5,7 @@ Both nest in each other, so they are one grammar.
 
 from __future__ import annotations
 
-from collections import OrderedDict, namedtuple
+from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
@@ -43,7 +43,6 @@ LEAVES: Mapping[type, Callable[[Any], str]] = {
     **dict.fromkeys((torch.dtype, torch.layout, torch.memory_format), str),
     int: lambda value: repr(value) if abs(value) < HUGE else opaque("an integer of so many digits"),
     str: quoted,
-    bytes: lambda value: f"b{quoted(value.decode('latin-1'))}",
     type(Ellipsis): lambda _: "...",
     Body: lambda body: f"@{spell_path(body.graph)}",
 }
@@ -70,7 +69,7 @@ def print_arg(arg: Arg, depth: int = 0) -> str:
     if kind in WORD_OF:
         return f"{WORD_OF[kind]}({', '.join([print_arg(part, depth + 1) for part in CALLED[WORD_OF[kind]][1](arg)])})"
     if kind in CONTAINERS:
-        return _bracketed(kind, [print_arg(part, depth + 1) for part in children_of(arg)])
+        return bracketed(kind, [print_arg(part, depth + 1) for part in children_of(arg)])
     if isinstance(arg, TREES):
         return f"tree({print_tree(arg)})"
     if callable(arg) and registered(op_name(arg)) is arg:
@@ -78,8 +77,12 @@ def print_arg(arg: Arg, depth: int = 0) -> str:
     return opaque(type_name(kind))
 
 
-def _bracketed(kind: type, inside: Sequence[str]) -> str:
-    # For arguments and pytrees; in a dict, keys and values alternate.
+def bracketed(kind: type, inside: Sequence[str]) -> str:
+    """Return the text of a container; in a dict, keys and values alternate.
+
+    >>> bracketed(tuple, ["x"]), bracketed(dict, ['"a"', "x"])
+    ('(x,)', '{"a": x}')
+    """
     if kind is tuple:
         return f"({inside[0]},)" if len(inside) == 1 else f"({', '.join(inside)})"
     if kind is Items or kind is list:
@@ -105,27 +108,16 @@ def read_arg(cursor: Cursor) -> Arg:
     >>> read_arg(Cursor('(x, "x", [1, -0.0], {"a": slice(0, None, None)})'))
     (Ref(name='x'), 'x', [1, -0.0], Record(items=(('a', slice(0, None, None)),)))
     """
-    match cursor.kind:
-        case "word":
-            return _read_word(cursor)
-        case "number":
-            return cursor.number()
-        case "string":
-            return cursor.string()
-        case "value":
-            return Ref(cursor.value())
-        case "bytes":
-            return cursor.bytes()
-        case _:
-            return _read_symbol(cursor)
+    return READERS.get(cursor.kind, _read_symbol)(cursor)
 
 
 def _read_word(cursor: Cursor) -> Arg:
     at = cursor.start
     word = cursor.advance()
-    if cursor.text == "(" and word in LOOKED_UP:
+    inside = LOOKED_UP.get(word) or cursor.known.words.get(word)
+    if cursor.text == "(" and inside is not None:
         cursor.take("(")
-        found = LOOKED_UP[word](cursor)
+        found = inside(cursor)
         cursor.take(")")
         return found
     if cursor.text == "(" and word in CALLED:
@@ -152,6 +144,10 @@ def _read_symbol(cursor: Cursor) -> Arg:
     kind, keys, parts = _read_bracketed(cursor, read_arg)
     return tuple(parts) if kind is tuple else Items(parts) if kind is list else Record(tuple(zip(keys, parts, strict=True)))
 
+
+READERS: Mapping[str, Callable[[Cursor], Arg]] = {
+    "word": _read_word, "number": Cursor.number, "string": Cursor.string, "value": lambda cursor: Ref(cursor.value()),
+}  # fmt: skip
 
 OPENINGS = ("(", "[", "{")
 
@@ -193,21 +189,6 @@ def _read_operator(cursor: Cursor) -> Arg:
     return found
 
 
-def read_kwarg(cursor: Cursor) -> tuple[str | None, Arg]:
-    """Read an argument of a call: its keyword, or None, and the argument.
-
-    >>> read_kwarg(Cursor("dim=1")), read_kwarg(Cursor("x"))
-    (('dim', 1), (None, Ref(name='x')))
-    """
-    at = cursor.start
-    found = read_arg(cursor)
-    if not cursor.skip("="):
-        return None, found
-    if type(found) is not Ref:
-        raise cursor.error("expected the name of an argument before '='", at=at)
-    return found.name, read_arg(cursor)
-
-
 def print_tree(spec: Any, depth: int = 0) -> str:
     """Return a pytree spec as text.
 
@@ -227,10 +208,10 @@ def print_tree(spec: Any, depth: int = 0) -> str:
         return "*"
     inside = [print_tree(child, depth + 1) for child in spec.children()]
     if spec.type in (tuple, list):
-        return _bracketed(spec.type, inside)
-    if spec.type in (dict, OrderedDict):
+        return bracketed(spec.type, inside)
+    if spec.type is dict:
         pairs = zip(map(print_arg, spec.context), inside, strict=True)
-        return f"{'ordered ' if spec.type is OrderedDict else ''}{_bracketed(dict, [part for pair in pairs for part in pair])}"
+        return bracketed(dict, [part for pair in pairs for part in pair])
     return f"custom {_print_type(spec)}({', '.join(inside)})"
 
 
@@ -274,9 +255,8 @@ def read_tree(cursor: Cursor) -> Any:
     if cursor.skip("custom"):
         with cursor.nested():
             return _read_custom(cursor, at)
-    kind = OrderedDict if cursor.skip("ordered") else None
-    found, keys, parts = _read_bracketed(cursor, read_tree)
-    return pytree.TreeSpec(kind or found, keys if found is dict else None, parts)
+    kind, keys, parts = _read_bracketed(cursor, read_tree)
+    return pytree.TreeSpec(kind, keys if kind is dict else None, parts)
 
 
 def _read_custom(cursor: Cursor, at: int) -> Any:
@@ -288,7 +268,7 @@ def _read_custom(cursor: Cursor, at: int) -> Any:
     is_named = isinstance(kind, type) and len(fields_of(kind)) == len(children) > 0
     if not kept and is_named:
         return pytree.TreeSpec(namedtuple, kind, children)  # noqa: PYI024  torch registers all named tuples under this class
-    if not kept or kind not in pytree.SUPPORTED_NODES or kind in SPELLED:
+    if not kept or kind not in pytree.SUPPORTED_NODES or kind in (tuple, list, dict):
         fault = f"a pytree of the registered type {name[:200]!a} cannot be read from text: it is not registered here"
         raise cursor.error(f"{fault}; import what registers it, or pass the class in `types`", at=at)
     return pytree.TreeSpec(kind, kept[0], children)
@@ -307,10 +287,6 @@ def _read_context(cursor: Cursor) -> Any:
         return thawed(map_leaves(read_arg(cursor), data))
     except TypeError:
         raise cursor.error("a key of a dict must be hashable", at=at) from None
-
-
-SPELLED = (tuple, list, dict, OrderedDict)
-"""Types whose values are written as in Python."""
 
 
 LOOKED_UP: Mapping[str, Callable[[Cursor], Arg]] = {"tree": read_tree, "op": _read_operator, "opaque": _read_opaque}

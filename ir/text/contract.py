@@ -13,7 +13,7 @@ Each kind of line is a form, printed and parsed from one description; sizes, ``(
 >>> SUNK.write(SunkInput("lin.bias", 2, used=False)), SUNK.read(Cursor("lin.bias behind 2"))
 ('lin.bias behind 2 unused', SunkInput(slot='lin.bias', behind=2, used=True))
 >>> RANGE.write(Range(Sym("s77"), 2, None)), MODULE.write(Module("layers.0", "torch.nn.Linear"))
-('range s77 from 2', 'layers.0: torch.nn.Linear')
+('s77 from 2', 'layers.0: torch.nn.Linear')
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from collections.abc import Mapping
 from operator import attrgetter
 from typing import Any
 
-from attrs import evolve, fields, frozen
+from attrs import frozen
 
 from ..effects.declared import ANYTHING, PURE, ArgAt, Effects, Unless
-from ..expression import Apply, Expr, InputDim, InputValue, Sym
+from ..expression import OPERATORS, Apply, Expr, InputDim, InputValue, Sym
 from ..graph import Frame, Stack
+from ..persistent import pmap
 from ..program import CallSignature, Module, Program
 from ..signature import (
-    Constraints,
     InputGradient,
     InputMutation,
     InputSpec,
@@ -51,9 +51,9 @@ from ..signature import (
 )
 from ..state import State
 from .arguments import ARG, TREE, opaque, print_arg, read_arg
-from .lexer import MAX_DEPTH, Cursor, is_word, quoted, read_list, spell_value
+from .lexer import MAX_DEPTH, Cursor, quoted, read_list, spell_value
 from .state import LITERAL, print_state, read_state
-from .syntax import BY_TYPE, PATH, Syntax, behind, block, braced, choice, form, indented, listed, path, string, words
+from .syntax import BY_TYPE, PATH, Syntax, behind, block, braced, choice, form, listed, path, string, words
 
 FRAME = form(Frame, "{path}[@{call}]")
 """A module call: ``layers.0@1``."""
@@ -106,38 +106,27 @@ SWITCH = form(
     Unless, "{arg}={value}|{default}", arg=ARG_AT, **dict.fromkeys(("value", "default"), Syntax(print_arg, _read_number))
 )
 
-
-def _clause(name: str, syntax: Syntax[Any]) -> Syntax[Any]:
-    return Syntax(
-        lambda effects: syntax.write(getattr(effects, name)), lambda cursor: {name: syntax.read(cursor)}, starts=syntax.starts
-    )
-
-
-LISTS = {"tuple[ArgAt, ...]": ARG_AT, "tuple[ArgAt | None, ...]": RESULT, "tuple[Unless, ...]": SWITCH}
-"""The items of the fields of effects that are lists, by annotation."""
-
-CLAUSES: Mapping[str, Syntax[Any]] = {
-    **{one.name: _clause(one.name, behind(one.name, listed(LISTS[one.type]))) for one in fields(Effects) if one.type in LISTS},
-    "domain": form(dict, "domain({domain}[, {group}])", domain=path("the name of a domain"), group=ARG_AT),
-    **{name: _clause(name, words({name: True})) for name in ("random", "ordered", "through_bodies", "message", "unknown")},
-    "scope": _clause("scope", words({"opens": 1, "closes": -1})),
-}
-"""The clauses of an operator, by field of its effects, in the order of the text."""
-
-CLAUSE = choice(*CLAUSES.values())
-
-WHOLE = {"pure": PURE, "anything": ANYTHING}
+EFFECTS = form(
+    Effects,
+    "[ writes{writes}][ writes_unless{writes_unless}][ returns{returns}][ aliases{aliases}][ random_unless{random_unless}]"
+    "[ completes{completes}][ sends{sends}][ domain {domain}][ group {group}]{random?random/}{ordered?ordered/}"
+    "{through_bodies?through_bodies/}{message?message/}{unknown?unknown/}[ {scope}]",
+    **dict.fromkeys(("writes", "aliases", "completes", "sends"), listed(ARG_AT)),
+    **dict.fromkeys(("writes_unless", "random_unless"), listed(SWITCH)),
+    returns=listed(RESULT),
+    group=ARG_AT,
+    scope=words("opens or closes", {"opens": 1, "closes": -1}),
+)
+"""The effects of an operator; none if it is pure."""
 
 
 def print_effects(effects: Effects) -> str:
     """Return effects as text.
 
     >>> print_effects(Effects(writes=(ArgAt(0, "self"),), random=True)), print_effects(PURE)
-    ('writes(0:self), random', 'pure')
+    ('writes(0:self) random', 'pure')
     """
-    if effects in WHOLE.values():
-        return next(word for word, known in WHOLE.items() if effects == known)
-    return ", ".join([one.write(effects) for name, one in CLAUSES.items() if getattr(effects, name) != getattr(PURE, name)])
+    return "anything" if effects == ANYTHING else EFFECTS.write(effects).lstrip() or "pure"
 
 
 def read_effects(cursor: Cursor) -> Effects:
@@ -146,21 +135,20 @@ def read_effects(cursor: Cursor) -> Effects:
     Raises:
         ParseError: the text is not effects.
 
-    >>> read_effects(Cursor("writes(0:self), random")) == Effects(writes=(ArgAt(0, "self"),), random=True)
+    >>> read_effects(Cursor("writes(0:self) random")) == Effects(writes=(ArgAt(0, "self"),), random=True)
     True
     """
-    if cursor.text in WHOLE:
-        return WHOLE[cursor.take(*WHOLE)]
-    found = CLAUSE.read(cursor)
-    while cursor.skip(","):
-        found |= CLAUSE.read(cursor)
-    return evolve(PURE, **found)
+    if cursor.skip("anything"):
+        return ANYTHING
+    return PURE if cursor.skip("pure") else EFFECTS.read(cursor)
 
 
 INFIX = ("+", "-", "*", "//", "/", "%", "**", "==", "!=", "<", "<=", ">", ">=", "and", "or")
 
-OF_INPUT = ("size", "stride", "value")
-"""Words before ``(`` that read an input and are not operators."""
+OF_INPUT: Syntax[InputDim | InputValue] = choice(
+    form(InputDim, "{of}(#{index}, {dim})", of=words("size or stride", {"size": "size", "stride": "stride"})),
+    form(InputValue, "value(#{index})"),
+)
 
 
 def print_expr(expr: Expr, depth: int = 0) -> str:
@@ -175,18 +163,15 @@ def print_expr(expr: Expr, depth: int = 0) -> str:
     """
     match expr:
         case Sym(name):
-            return spell_value(name)
-        case InputDim(index, dim, ("size" | "stride") as of):
-            return f"{of}(#{index}, {dim})"
-        case InputValue(index):
-            return f"value(#{index})"
-        case Apply(op, args) if depth < MAX_DEPTH:
+            return f"%{quoted(name)}" if name in OPERATORS or name in OF_INPUT.starts else spell_value(name)
+        case InputDim(of="size" | "stride") | InputValue():
+            return OF_INPUT.write(expr)
+        case Apply(op, args) if op in OPERATORS and depth < MAX_DEPTH:
             inside = [print_expr(arg, depth + 1) for arg in args]
             if op in INFIX and len(args) > 1:
                 joined = f" {op} ".join(inside)
                 return f"({joined})" if depth else joined
-            bare = is_word(op) and op not in (*INFIX, *OF_INPUT)
-            return f"{op if bare else quoted(op)}({', '.join(inside)})"
+            return f"{op if op.isalpha() else quoted(op)}({', '.join(inside)})"
         case bool() | int() | float():
             return print_arg(expr)
         case _:
@@ -215,30 +200,23 @@ def read_expr(cursor: Cursor) -> Expr:
 def _read_operand(cursor: Cursor) -> Expr:
     if cursor.kind == "number":
         return cursor.number()
-    if cursor.kind == "word" and cursor.text in ("True", "False"):
-        return cursor.advance() == "True"
     if cursor.skip("("):
         with cursor.nested():
             inside = read_expr(cursor)
             cursor.take(")")
             return inside
-    if cursor.kind == "value":
-        return Sym(cursor.value())
-    if cursor.kind not in ("word", "string"):
-        raise cursor.expected("a size")
-    is_quoted = cursor.kind == "string"
-    name = cursor.string() if is_quoted else cursor.value()
-    if cursor.text != "(" and not is_quoted:
-        return Sym(name)
-    if name in OF_INPUT and not is_quoted:
-        cursor.take("(")
-        cursor.take("#")
-        index = cursor.integer("the number of an input")
-        dim = cursor.integer("a dimension") if name != "value" and cursor.take(",") else None
-        cursor.take(")")
-        return InputValue(index) if dim is None else InputDim(index, dim, name)
-    with cursor.nested():
-        return Apply(name, tuple(read_list(cursor, read_expr)))
+    if cursor.kind == "word" and cursor.text in ("True", "False"):
+        return cursor.advance() == "True"
+    if cursor.kind == "word" and cursor.text in OF_INPUT.starts:
+        return OF_INPUT.read(cursor)
+    if cursor.kind == "string" or (cursor.kind == "word" and cursor.text in OPERATORS):
+        at = cursor.start
+        op = cursor.string() if cursor.kind == "string" else cursor.advance()
+        if op not in OPERATORS:
+            raise cursor.error("expected an operator on sizes", at=at)
+        with cursor.nested():
+            return Apply(op, tuple(read_list(cursor, read_expr)))
+    return Sym(cursor.value())
 
 
 EXPR: Syntax[Expr] = Syntax(print_expr, read_expr)
@@ -278,10 +256,8 @@ OUTPUT: Syntax[OutputSpec] = choice(
 SUNK = form(SunkInput, "{slot}[ behind {behind}]{used?/unused}")
 """A state input that was turned into reads."""
 
-RANGE = form(Range, "range {expr}[ from {low}][ to {high}]")
+RANGE = form(Range, "{expr}[ from {low}][ to {high}]")
 """The bounds of a size."""
-
-CONSTRAINT = choice(RANGE, behind("guard ", EXPR))
 
 MODULE = form(Module, "{path}[: {type_name}][ cell {cell}]")
 """A module of the hierarchy."""
@@ -293,29 +269,39 @@ FACTS = Syntax(lambda facts: NAMES.write(tuple(sorted(facts))), lambda cursor: f
 STATE = Syntax(lambda state: braced(print_state(state)), read_state)
 
 
-def _read_constraints(cursor: Cursor) -> Constraints:
-    lines = block(CONSTRAINT).read(cursor)
-    ranges = [line for line in lines if isinstance(line, Range)]
-    return Constraints(tuple(ranges), tuple([line for line in lines if not isinstance(line, Range)]))
+CALL = form(
+    CallSignature,
+    "{shared?shared/}[ names {arg_names}][ in_spec {in_spec}][ out_spec {out_spec}]",
+    arg_names=NAMES,
+    in_spec=TREE,
+    out_spec=TREE,
+)
+"""The preserved signature of a call."""
 
 
-CONSTRAINTS = Syntax(lambda found: braced(map(CONSTRAINT.write, (*found.ranges, *found.guards))), _read_constraints)
+def _print_calls(calls: Mapping[Frame, CallSignature]) -> str:
+    frames = sorted(calls, key=lambda frame: (frame.path, frame.call))
+    return braced([f"{FRAME.write(frame)}:{CALL.write(calls[frame])}" for frame in frames])
+
+
+def _read_calls(cursor: Cursor) -> Mapping[Frame, CallSignature]:
+    found: dict[Frame, CallSignature] = {}
+    for _ in cursor.block():
+        at, frame = cursor.start, FRAME.read(cursor)
+        if frame in found:
+            raise cursor.error("a second signature of this call", at=at)
+        cursor.take(":")
+        found[frame] = CALL.read(cursor)
+    return pmap(found)
 
 
 @frozen
 class Section:
-    """A field that is written as a section, unless it has its default."""
+    """A field of a program that is written as a section, unless it has its default."""
 
     field: str
     syntax: Syntax[Any]
     default: Any = None
-
-    def write(self, word: str, owner: object, other: object = None) -> list[str]:
-        """Return the lines of the section of a program, or of a call signature; none if another one has the same object."""
-        found = attrgetter(self.field)(owner)
-        if found is self.default or found == self.default or (other is not None and found is attrgetter(self.field)(other)):
-            return []
-        return f"{word} {self.syntax.write(found)}".split("\n")
 
 
 SECTIONS: Mapping[str, Section] = {
@@ -329,51 +315,28 @@ SECTIONS: Mapping[str, Section] = {
     "names": Section("signature.arg_names", NAMES, ()),
     "in_spec": Section("signature.in_spec", TREE),
     "out_spec": Section("signature.out_spec", TREE),
-    "constraints": Section("constraints", CONSTRAINTS, Constraints()),
+    "ranges": Section("constraints.ranges", block(RANGE), ()),
+    "guards": Section("constraints.guards", block(EXPR), ()),
+    "signatures": Section("call_signatures", Syntax(_print_calls, _read_calls), pmap()),
 }
 """The sections that a program has at most once, in the order of the text."""
 
-OF_A_CALL: Mapping[str, Section] = {
-    "names": Section("arg_names", NAMES), "in_spec": Section("in_spec", TREE), "out_spec": Section("out_spec", TREE),
-}  # fmt: skip
-"""The sections of the preserved signature of a call."""
-
 
 def print_sections(program: Program, other: Program | None = None) -> dict[str, list[str]]:
-    """Return the lines of each section of a program, by its first word; those of all call signatures under ``signature``.
+    """Return the lines of each section of a program, by its first word.
 
     Args:
         program: any program.
         other: another one; sections whose value is the same object in both are empty.
 
-    >>> from purefx.ir import pmap
     >>> program = Program.of({}, facts=frozenset({"flat"}), call_signatures=pmap({Frame("a"): CallSignature(None, None, ("x",))}))
-    >>> print_sections(program)["facts"], print_sections(program)["signature"]
-    (['facts (flat)'], ['signature a {', '  names (x)', '}'])
+    >>> print_sections(program)["facts"], print_sections(program)["signatures"]
+    (['facts (flat)'], ['signatures {', '  a: names (x)', '}'])
     """
-    found = {word: section.write(word, program, other) for word, section in SECTIONS.items()}
-    found["signature"] = []
-    for frame in sorted(program.call_signatures, key=lambda frame: (frame.path, frame.call)):
-        signature = program.call_signatures[frame]
-        inside = [line for word, section in OF_A_CALL.items() for line in section.write(word, signature)]
-        head = f"{'shared ' if signature.shared else ''}signature {FRAME.write(frame)} {{"
-        found["signature"] += [head, *indented(inside), "}"]
+    found: dict[str, list[str]] = {}
+    for word, section in SECTIONS.items():
+        value = attrgetter(section.field)(program)
+        is_same = other is not None and value is attrgetter(section.field)(other)
+        is_left_out = is_same or value is section.default or value == section.default
+        found[word] = [] if is_left_out else f"{word} {section.syntax.write(value)}".split("\n")
     return found
-
-
-def read_call_signature(cursor: Cursor, *, shared: bool = False) -> tuple[Frame, CallSignature]:
-    r"""Read a preserved call signature.
-
-    Args:
-        cursor: after the keyword ``signature``.
-        shared: whether the keyword ``shared`` precedes it.
-
-    >>> read_call_signature(Cursor("lin@1 { \n names (x) \n }"))[0]
-    Frame(path='lin', call=1)
-    """
-    frame = FRAME.read(cursor)
-    found: dict[str, Any] = {"in_spec": None, "out_spec": None}
-    for _ in cursor.block():
-        section = OF_A_CALL[cursor.take(*OF_A_CALL)]
-        found[section.field] = section.syntax.read(cursor)
-    return frame, CallSignature(**found, shared=shared)

@@ -69,6 +69,8 @@ class Known:
     """Names of further registered operators, not on the allow-list, that the reader accepts."""
     state: Mapping[str, Any] = field(default=None, converter=slot_values)
     """Tensors and other values of slots, by name."""
+    words: Mapping[str, Callable[[Cursor], Any]] = field(factory=dict)
+    """Readers of the contents of further words with brackets, ``word(...)``, among the arguments."""
 
     def operator(self, name: str) -> Target | None:
         """Return the operator of a name, or None."""
@@ -150,7 +152,6 @@ TOKEN = re.compile(
     [ \t\r]*+ (?: ;[^\n]*+ )?+
     (?:
       (?P<number> -?(?: [0-9]++ (?:\.[0-9]++)?+ (?:e[+-]?[0-9]++)?+ | inf | nan ) (?![A-Za-z0-9_$.]) )
-    | (?P<bytes> b" (?: [^"\\\x00-\x1f\x7f-\U0010ffff]++ | \\(?: ["\\nrt] | x[0-9a-f]{2} ) )*+ " )
     | (?P<word> [A-Za-z0-9_$]++ (?: \.[A-Za-z0-9_$]++ )*+ )
     | (?P<below> (?: \.[A-Za-z0-9_$]++ )++ )
     | (?P<value> %"(?: [^"\\\x00-\x1f\x7f]++ | \\(?: ["\\nrt] | x[0-9a-f]{2} | u[0-9a-f]{4} | U[0-9a-f]{8} ) )*+ " )
@@ -250,10 +251,6 @@ class Cursor:
     def string(self, what: str = "a string") -> str:
         """Pass a string in quotes and return its value."""
         return self._unquoted("string", what)
-
-    def bytes(self) -> bytes:
-        """Pass a ``b"..."`` and return its value."""
-        return self._unquoted("bytes", "bytes").encode("latin-1")  # the lexer accepts no other characters
 
     def _unquoted(self, kind: str, what: str) -> str:
         if self.kind != kind:

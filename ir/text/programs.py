@@ -7,31 +7,25 @@ never evaluated; an operator that is not registered is kept by name with its pri
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache, partial
 from typing import Any
 
-from ..arguments import Arg
+from attrs import evolve
+
+from ..arguments import Arg, Ref
 from ..calls.parts import Part, parts
-from ..effects.declared import ANYTHING
+from ..effects.declared import ANYTHING, Effects
 from ..effects.registered import registered_effects
 from ..graph import Call, Do, Get, Graph, Input, Kwargs, Node, Op
 from ..operators import allowed
 from ..persistent import pmap, text_of
 from ..program import Program
-from ..signature import Signature
+from ..signature import Constraints, Signature
 from ..state import SlotKind
 from ..validation import a_program
-from .arguments import print_arg, read_arg, read_kwarg
-from .contract import (
-    FRAME,
-    SECTIONS,
-    print_effects,
-    print_sections,
-    print_stack,
-    read_call_signature,
-    read_effects,
-    read_stack,
-)
+from .arguments import print_arg, read_arg
+from .contract import FRAME, SECTIONS, print_effects, print_sections, print_stack, read_effects, read_stack
 from .lexer import Cursor, Known, Target, is_path, quoted, read_list, spell_path, spell_value
 from .syntax import indented
 
@@ -65,10 +59,10 @@ def print_program(program: Program) -> str:
     }
     <BLANKLINE>
     """
-    printer = _Printer()
+    usual = cache(_usual_effects)
     lines = [line for section in print_sections(program).values() for line in section]
     for name in (*program.order, *sorted(set(program.graphs) - set(program.order))):
-        lines += printer.graph(name, program.graphs[name])
+        lines += _graph_lines(name, program.graphs[name], usual)
     return "\n".join(["program {", *indented(lines), "}", ""])
 
 
@@ -85,7 +79,7 @@ def print_graph(graph: Graph, *, name: str = "") -> str:
       return (x,)
     }
     """
-    return "\n".join(_Printer().graph(name, graph))
+    return "\n".join(_graph_lines(name, graph, cache(_usual_effects)))
 
 
 def print_node(node: Node) -> str:
@@ -95,49 +89,35 @@ def print_node(node: Node) -> str:
     >>> print_node(Node("y", Call(Frame("layers.1"), "layers.0"), (Ref("x"),), stack=(Frame("encoder"),)))
     'y = call @layers.0(x) as layers.1  in encoder'
     """
-    return _Printer().node(node) + (f"  in {print_stack(node.stack)}" if node.stack else "")
+    return _node(node, _usual_effects) + (f"  in {print_stack(node.stack)}" if node.stack else "")
 
 
-class _Printer:
-    """Caches the text of operators and stacks."""
+Usual = Callable[[str], Effects | None]
+"""The registered effects of an operator, by name, which are not written; None if the allow-list lacks it."""
 
-    def __init__(self) -> None:
-        self._ops: dict[int, tuple[Op, str, str]] = {}
-        self._stacks: dict[int, tuple[object, str]] = {}
 
-    def graph(self, name: str, graph: Graph) -> list[str]:
-        rows = [(self.node(node), self._stack(node) if node.stack else "") for node in graph.nodes]
-        column = max([len(line) for line, stack in rows if stack and len(line) <= STACK_COLUMN], default=0)
-        lines = [f"  {line:<{column}}  in {stack}" if stack else f"  {line}" for line, stack in rows]
-        return [*_graph_head(name, graph), *lines, f"  return {print_arg(graph.output)}", "}"]
+def _usual_effects(name: str) -> Effects | None:
+    target = allowed(name)
+    return None if target is None else registered_effects(target)
 
-    def node(self, node: Node) -> str:
-        kwargs = [f"{spell_value(key)}={print_arg(value)}" for key, value in node.kwargs]
-        args = ", ".join([*map(print_arg, node.args), *kwargs])
-        name, do = spell_value(node.name), node.do
-        if type(do) is Op:
-            head, tail = self._op(do)
-            return f"{name} = {head}({args}){tail}"
-        if type(do) is Call:
-            return f"{name} = call @{spell_path(do.graph)}({args}) as {FRAME.write(do.instance)}"
-        return f"{name} = get {spell_path(do.slot)}" + (f"({args})" if args else "")
 
-    def _op(self, op: Op) -> tuple[str, str]:
-        # By identity, not by value: hashing an Op costs more than printing it.  Holding it keeps its id from being reused.
-        found = self._ops.get(id(op))
-        if found is None:
-            name = op.name
-            head = name if is_path(name) and name not in KEYWORDS else quoted(name)
-            target = allowed(name)
-            usual = target is not None and registered_effects(target) == op.effects
-            found = self._ops[id(op)] = (op, head, "" if usual else f" ! {print_effects(op.effects)}")
-        return found[1], found[2]
+def _graph_lines(name: str, graph: Graph, usual: Usual) -> list[str]:
+    rows = [(_node(node, usual), print_stack(node.stack)) for node in graph.nodes]
+    column = max([len(line) for line, stack in rows if stack and len(line) <= STACK_COLUMN], default=0)
+    lines = [f"  {line:<{column}}  in {stack}" if stack else f"  {line}" for line, stack in rows]
+    return [*_graph_head(name, graph), *lines, f"  return {print_arg(graph.output)}", "}"]
 
-    def _stack(self, node: Node) -> str:
-        found = self._stacks.get(id(node.stack))
-        if found is None:
-            found = self._stacks[id(node.stack)] = (node.stack, print_stack(node.stack))
-        return found[1]
+
+def _node(node: Node, usual: Usual) -> str:
+    kwargs = [f"{spell_value(key)}={print_arg(value)}" for key, value in node.kwargs]
+    args = ", ".join([*map(print_arg, node.args), *kwargs])
+    name, do = spell_value(node.name), node.do
+    if type(do) is Op:
+        head = do.name if is_path(do.name) and do.name not in KEYWORDS else quoted(do.name)
+        return f"{name} = {head}({args})" + (f" ! {print_effects(do.effects)}" if do.effects != usual(do.name) else "")
+    if type(do) is Call:
+        return f"{name} = call @{spell_path(do.graph)}({args}) as {FRAME.write(do.instance)}"
+    return f"{name} = get {spell_path(do.slot)}"
 
 
 def _graph_head(name: str, graph: Graph) -> list[str]:
@@ -181,8 +161,8 @@ def parse(
         the allow-list nor passed have no callable: such a program can be inspected, but not run.
 
     Raises:
-        ParseError: the text is not a program; the message has the line, the column and the expected words.
-        UnsupportedProgram: torch cannot make a tensor that ``state`` lacks.
+        ParseError: the text is not a program, or torch cannot make a tensor that ``state`` lacks; the message has the line, the
+            column and the expected words.
         TypeError: ``text`` is not a string, ``types`` are not classes, or ``allow`` are not names.
 
     >>> program = parse('program { \n graph @""(x) { \n y = aten.relu.default(x) \n return (y,) \n } \n }')
@@ -199,111 +179,93 @@ def read_program(text: str, known: Known) -> Program:
 
     Raises:
         ParseError: the text is not a program.
-        UnsupportedProgram: torch cannot make a tensor that the state lacks.
     """
-    return _Parser(Cursor(text, known)).program()
-
-
-NAMED = ("graph", "signature")
-"""The first words of sections that have a name."""
-
-
-class _Parser:
-    """Reads one program, section by section, and keeps one ``Op`` for equal operators."""
-
-    def __init__(self, cursor: Cursor) -> None:
-        self._cursor = cursor
-        self._ops: dict[str, Op] = {}
-        self._sections: dict[tuple[str, Any], Any] = {}
-        """By the first word, and the name of a graph or the call of a signature."""
-
-    def program(self) -> Program:
-        cursor = self._cursor
-        if cursor.kind == "newline":
-            cursor.line_end()
-        if not cursor.skip("program"):
-            raise cursor.expected("'program'", SOURCES)
-        for _ in cursor.block():
-            self._section()
+    cursor, op = Cursor(text, known), cache(partial(_usual_op, known))
+    graphs: dict[str, Graph] = {}
+    fields: dict[str, dict[str, Any]] = {"": {}, "signature": {}, "constraints": {}}
+    if cursor.kind == "newline":
         cursor.line_end()
-        if cursor.kind != "end":
-            raise cursor.expected("the end of the text")
-        named: Any = {kind: {name: found for (word, name), found in self._sections.items() if word == kind} for kind in NAMED}
-        fields = {SECTIONS[word].field: found for (word, _), found in self._sections.items() if word in SECTIONS}
-        root = fields.get("root", "")
-        if root not in named["graph"]:
-            raise cursor.error(f"the text has no root graph @{spell_path(root)}; add one, or name another: `root @name`")
-        signature = Signature(**{field.partition(".")[2]: fields.pop(field) for field in [*fields] if "." in field})
-        return Program(pmap(named["graph"]), signature=signature, call_signatures=pmap(named["signature"]), **fields)
-
-    def _section(self) -> None:
-        cursor = self._cursor
-        at, name = cursor.start, None
-        word = cursor.take("shared", *NAMED, *SECTIONS)
-        if word in SECTIONS:
-            found = SECTIONS[word].syntax.read(cursor)
-        elif word == "graph":
-            name, found = self._graph()
+    if not cursor.skip("program"):
+        raise cursor.expected("'program'", SOURCES)
+    for _ in cursor.block():
+        at, word = cursor.start, cursor.take("graph", *SECTIONS)
+        if word == "graph":
+            into, key, found = graphs, *_read_graph(cursor, op)
         else:
-            is_shared = word == "shared" and cursor.take("signature") == "signature"
-            word, (name, found) = "signature", read_call_signature(cursor, shared=is_shared)
-        if (word, name) in self._sections:
-            raise cursor.error(f"a second section '{word}'{' of this name' if name is not None else ''}", at=at)
-        self._sections[word, name] = found
+            owner, _, key = SECTIONS[word].field.rpartition(".")
+            into, found = fields[owner], SECTIONS[word].syntax.read(cursor)
+        if key in into:
+            raise cursor.error(f"a second section '{word}'{' of this name' if word == 'graph' else ''}", at=at)
+        into[key] = found
+    cursor.line_end()
+    if cursor.kind != "end":
+        raise cursor.expected("the end of the text")
+    root = fields[""].get("root", "")
+    if root not in graphs:
+        raise cursor.error(f"the text has no root graph @{spell_path(root)}; add one, or name another: `root @name`")
+    signature, constraints = Signature(**fields["signature"]), Constraints(**fields["constraints"])
+    return Program(pmap(graphs), signature=signature, constraints=constraints, **fields[""])
 
-    def _graph(self) -> tuple[str, Graph]:
-        cursor = self._cursor
+
+def _usual_op(known: Known, name: str) -> Op:
+    target = known.operator(name)
+    return Op(name, ANYTHING if target is None else registered_effects(target), target)
+
+
+def _read_graph(cursor: Cursor, op: Callable[[str], Op]) -> tuple[str, Graph]:
+    cursor.take("@")
+    name = cursor.path("the name of a graph")
+    inputs = tuple([Input(formal) for formal in read_list(cursor, Cursor.value)])
+    nodes: list[Node] = []
+    cursor.take("{")
+    cursor.line_end()
+    while not cursor.skip("return"):
+        nodes.append(_read_node(cursor, op))
+        cursor.line_end()
+    output = read_arg(cursor)
+    cursor.line_end()
+    cursor.take("}")
+    return name, Graph(inputs, tuple(nodes), output)
+
+
+def _read_node(cursor: Cursor, op: Callable[[str], Op]) -> Node:
+    name = cursor.value()
+    cursor.take("=")
+    do: Do
+    args, kwargs = (), ()
+    if cursor.skip("get"):
+        do = Get(cursor.path("the name of a slot"))
+    elif cursor.skip("call"):
         cursor.take("@")
-        name = cursor.path("the name of a graph")
-        inputs = tuple([Input(formal) for formal in read_list(cursor, Cursor.value)])
-        nodes: list[Node] = []
-        cursor.take("{")
-        cursor.line_end()
-        while not cursor.skip("return"):
-            nodes.append(self._node())
-            cursor.line_end()
-        output = read_arg(cursor)
-        cursor.line_end()
-        cursor.take("}")
-        return name, Graph(inputs, tuple(nodes), output)
+        graph = cursor.path("the name of a graph")
+        args, kwargs = _read_arguments(cursor)
+        cursor.take("as")
+        do = Call(FRAME.read(cursor), graph)
+    else:
+        do = op(cursor.path("get, call or the name of an operator"))
+        args, kwargs = _read_arguments(cursor)
+        do = evolve(do, effects=read_effects(cursor)) if cursor.skip("!") else do
+    return Node(name, do, args, kwargs, read_stack(cursor) if cursor.skip("in") else ())
 
-    def _node(self) -> Node:
-        cursor = self._cursor
-        name = cursor.value()
-        cursor.take("=")
-        do: Do
-        if cursor.skip("get"):
-            do = Get(cursor.path("the name of a slot"))
-            args, kwargs = self._arguments() if cursor.text == "(" else ((), ())
-        elif cursor.skip("call"):
-            cursor.take("@")
-            graph = cursor.path("the name of a graph")
-            args, kwargs = self._arguments()
-            cursor.take("as")
-            do = Call(FRAME.read(cursor), graph)
+
+def _read_arguments(cursor: Cursor) -> tuple[tuple[Arg, ...], Kwargs]:
+    args: list[Arg] = []
+    kwargs: list[tuple[str, Arg]] = []
+
+    def read(cursor: Cursor) -> None:
+        at = cursor.start
+        found = read_arg(cursor)
+        if cursor.skip("="):
+            if type(found) is not Ref:
+                raise cursor.error("expected the name of an argument before '='", at=at)
+            kwargs.append((found.name, read_arg(cursor)))
+        elif kwargs:
+            raise cursor.error("a positional argument after a keyword argument", at=at)
         else:
-            target = cursor.path("get, call or the name of an operator")
-            args, kwargs = self._arguments()
-            do = self._op(target)
-        return Node(name, do, args, kwargs, read_stack(cursor) if cursor.skip("in") else ())
+            args.append(found)
 
-    def _arguments(self) -> tuple[tuple[Arg, ...], Kwargs]:
-        at = self._cursor.start
-        found = read_list(self._cursor, read_kwarg)
-        args = tuple([value for key, value in found if key is None])
-        if any(key is not None for key, _ in found[: len(args)]):
-            raise self._cursor.error("a positional argument after a keyword argument", at=at)
-        return args, tuple([(key, value) for key, value in found[len(args) :] if key is not None])
-
-    def _op(self, name: str) -> Op:
-        effects = read_effects(self._cursor) if self._cursor.skip("!") else None
-        if effects is None and name in self._ops:
-            return self._ops[name]
-        target = self._cursor.known.operator(name)
-        if effects is not None:
-            return Op(name, effects, target)
-        self._ops[name] = Op(name, ANYTHING if target is None else registered_effects(target), target)
-        return self._ops[name]
+    read_list(cursor, read)
+    return tuple(args), tuple(kwargs)
 
 
 def mermaid(program: Program) -> str:

@@ -6,7 +6,6 @@ Tensors are read as stand-ins on the meta device.
 from __future__ import annotations
 
 import operator
-from collections import Counter
 from collections.abc import Collection, Mapping
 from functools import lru_cache, partial
 from itertools import accumulate, count
@@ -15,33 +14,23 @@ from typing import Any
 import torch
 from attrs import evolve, frozen
 
-from ..errors import UnsupportedProgram
 from ..persistent import grouped, pmap
 from ..signature import LiteralType
 from ..state import Slot, SlotKind, State, begin_of
 from .arguments import ARG, CONSTANTS
-from .lexer import Cursor, spell_path, type_name
-from .syntax import BY_TYPE, Syntax, choice, form, integer, listed, path, string
+from .lexer import Cursor, type_name
+from .syntax import BY_TYPE, Syntax, choice, form, integer, listed, path, string, words
 
-SHORT: Mapping[str, torch.dtype] = {
-    "f16": torch.float16, "f32": torch.float32, "f64": torch.float64, "bf16": torch.bfloat16, "c64": torch.complex64,
-    "c128": torch.complex128, "i8": torch.int8, "i16": torch.int16, "i32": torch.int32, "i64": torch.int64,
-    "u8": torch.uint8, "bool": torch.bool,
+SHORT = {
+    torch.float16: "f16", torch.float32: "f32", torch.float64: "f64", torch.bfloat16: "bf16", torch.complex64: "c64",
+    torch.complex128: "c128", torch.int8: "i8", torch.int16: "i16", torch.int32: "i32", torch.int64: "i64",
+    torch.uint8: "u8", torch.bool: "bool",
 }  # fmt: skip
+"""Short names of data types; others are written as torch prints them."""
 
+DTYPES = {SHORT.get(value, word): value for word, value in CONSTANTS.items() if isinstance(value, torch.dtype)}
 
-NAMES = {value: name for name, value in SHORT.items()}
-
-
-def _read_dtype(cursor: Cursor) -> torch.dtype:
-    found = SHORT.get(cursor.text) or CONSTANTS.get(cursor.text)
-    if not isinstance(found, torch.dtype):
-        raise cursor.expected("a data type such as f32")
-    cursor.advance()
-    return found
-
-
-DTYPE: Syntax[torch.dtype] = Syntax(lambda value: NAMES.get(value) or str(value), _read_dtype)
+DTYPE: Syntax[torch.dtype] = evolve(words("a data type such as f32", DTYPES), starts=())  # messages do not list all of them
 
 INTEGERS = listed(integer("an integer"), "[]")
 
@@ -183,7 +172,7 @@ def print_state(state: State) -> list[str]:
     tensor in a memory.
 
     Args:
-        state: any state, valid or not.
+        state: any state whose order names its slots.
 
     >>> slot = Slot(SlotKind.BUFFER, torch.zeros(2, 3), 7, 9)
     >>> print_state(State(("n", "m"), pmap({"n": slot, "m": slot})))
@@ -193,16 +182,12 @@ def print_state(state: State) -> list[str]:
     cells: dict[int, str] = {}
     storages: dict[int, str] = {}
     lines: list[str] = []
-    for name in (*state.order, *sorted(set(state.slots) - set(state.order))):
-        slot = state.slots.get(name)
-        if slot is None:  # an invalid state can be printed, but not parsed
-            lines.append(f"missing {spell_path(name)}")
-            continue
+    for name, slot in state.pairs:
         tied, shares = cells.setdefault(slot.cell, name), storages.setdefault(slot.storage, name)
         is_new = shares == name or (tied != name and state.slots[tied].storage == slot.storage)
         value = _without_contents(slot.value, begins.get(slot.storage, 0))
         line = Line(slot.kind, name, value, None if tied == name else tied, None if is_new else shares, slot.persistent)
-        lines.append(f"{'unlisted ' if name not in state.order else ''}{LINES[slot.kind].write(line)}")
+        lines.append(LINES[slot.kind].write(line))
     return lines
 
 
@@ -233,73 +218,53 @@ def read_state(cursor: Cursor) -> State:
     r"""Read the slots in a block, with the values in ``cursor.known``; missing tensors are made on the meta device.
 
     Raises:
-        ParseError: the text is not a state, a passed tensor does not fit the text, or the object of a slot is missing.
-        UnsupportedProgram: torch cannot make a missing tensor.
+        ParseError: the text is not a state, a passed tensor does not fit the text, the object of a slot is missing, or torch
+            cannot make a missing tensor.
 
     >>> from purefx.ir.text.lexer import Known
     >>> read_state(Cursor("{ \n buffer n: f32[2] \n }", Known(state={"n": torch.ones(2)})))["n"].value
     tensor([1., 1.])
     """
-    lines: dict[str, Line] = {}
+    slots: dict[str, Slot] = {}
+    memories: dict[int, torch.UntypedStorage] = {}
+    cells, storages = count(), count()
     for _ in cursor.block():
         at = cursor.start
         line = LINE.read(cursor)
-        fault = _fault(line, lines, cursor.known.state)
-        if fault is not None:
-            raise cursor.error(fault, at=at)
-        lines[line.name] = line
-    return _state(lines, cursor.known.state)
-
-
-def _fault(line: Line, before: Mapping[str, Line], passed: Mapping[str, Any]) -> str | None:
-    name, value = line.name, line.value
-    if name in before:
-        return "a second slot of this name"
-    if not {line.tied, line.shares} <= {None, *before}:
-        return "no earlier slot has this name"
-    if isinstance(value, TensorFacts):
-        is_number = value.dtype.is_floating_point or value.dtype.is_complex
-        if value.stride is not None and len(value.stride) != len(value.shape):
-            return "a tensor needs one stride for each size"
-        if min((value.offset, *value.shape, *(value.stride or ()))) < 0 or (value.requires_grad and not is_number):
-            return "no tensor has this type"
-        if name in passed and not value.fits(passed[name]):
-            return "the tensor passed in `state` has another shape or dtype"
-    elif isinstance(value, Opaque):
-        if name not in passed:
-            return f"a value of type {value.type[:80]!a} cannot be read from text: pass it in `state`"
-        if line.kind is SlotKind.MODULE and not isinstance(passed[name], torch.nn.Module):
-            return "the value passed in `state` is not a torch.nn.Module"
-    return None
-
-
-def _state(lines: Mapping[str, Line], passed: Mapping[str, Any]) -> State:
-    """Return the state of some lines; tensors that were not passed are stand-ins on the meta device."""
-    cells: dict[str, int] = {}
-    storages: dict[str, int] = {}
-    sizes: Counter[int] = Counter()
-    new_cells, new_storages = count(), count()
-    for name, line in lines.items():
-        memory = line.tied if line.shares is None else line.shares
-        cells[name] = next(new_cells) if line.tied is None else cells[line.tied]
-        storages[name] = next(new_storages) if memory is None else storages[memory]
-        if isinstance(line.value, TensorFacts):
-            sizes[storages[name]] = max(sizes[storages[name]], line.value.bytes_needed())
-    memories: dict[int, torch.UntypedStorage] = {}
-    made: dict[int, torch.Tensor] = {}
-    slots: dict[str, Slot] = {}
-    for name, line in lines.items():
-        value: Any = passed.get(name, line.value)
-        cell, storage = cells[name], storages[name]
-        if isinstance(value, TensorFacts):
-            try:
-                if storage not in memories:
-                    memories[storage] = torch.empty(sizes[storage], dtype=torch.uint8, device="meta").untyped_storage()
-                if cell not in made:
-                    made[cell] = value.on(memories[storage])
-            except (RuntimeError, TypeError, OverflowError) as error:
-                raise UnsupportedProgram(f"cannot make a stand-in for {name!a}; pass it in `state`: {error}") from error
-            value = made[cell]
-        value = value.value if isinstance(value, LiteralType) else value
-        slots[name] = Slot(line.kind, value, cell, storage, line.persistent)
+        if line.name in slots:
+            raise cursor.error("a second slot of this name", at=at)
+        if any(name is not None and name not in slots for name in (line.tied, line.shares)):
+            raise cursor.error("no earlier slot has this name", at=at)
+        tied = None if line.tied is None else slots[line.tied]
+        memory = tied if line.shares is None else slots[line.shares]
+        storage = next(storages) if memory is None else memory.storage
+        try:
+            if isinstance(line.value, TensorFacts) and tied is not None and line.name not in cursor.known.state:
+                value = tied.value
+            else:
+                value = _value(line, cursor.known.state, memories, storage)
+        except (RuntimeError, TypeError, ValueError) as error:
+            raise cursor.error(str(error).split("\n")[0], at=at) from None
+        slots[line.name] = Slot(line.kind, value, next(cells) if tied is None else tied.cell, storage, line.persistent)
     return State(tuple(slots), pmap(slots))
+
+
+def _value(line: Line, passed: Mapping[str, Any], memories: dict[int, torch.UntypedStorage], storage: int) -> Any:
+    """Return the passed value of a slot, or the written one: for a tensor, a stand-in on the meta device."""
+    name, written = line.name, line.value
+    if isinstance(written, LiteralType):
+        return passed.get(name, written.value)
+    if isinstance(written, Opaque):
+        if name not in passed:
+            raise ValueError(f"a value of type {written.type[:80]!a} cannot be read from text: pass it in `state`")
+        if line.kind is SlotKind.MODULE and not isinstance(passed[name], torch.nn.Module):
+            raise ValueError("the value passed in `state` is not a torch.nn.Module")
+    elif name not in passed:
+        if min((0, *written.strides())) < 0:
+            raise ValueError("a tensor has no negative strides")
+        if storage not in memories:
+            memories[storage] = torch.empty(0, dtype=torch.uint8, device="meta").untyped_storage()
+        return written.on(memories[storage])
+    elif not written.fits(passed[name]):
+        raise ValueError("the tensor passed in `state` has another shape or dtype")
+    return passed[name]

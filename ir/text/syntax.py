@@ -129,14 +129,20 @@ def behind(keywords: str, inner: Syntax[T]) -> Syntax[T]:
     return Syntax(lambda value: keywords + inner.write(value), read, inner.of, tuple(tokens[:1]) or inner.starts)
 
 
-def words(meaning: Mapping[str, Any]) -> Syntax[Any]:
-    """Return the syntax of values that are written as words.
+def words(what: str, meaning: Mapping[str, Any]) -> Syntax[Any]:
+    """Return the syntax of values that are written as words; ``what`` is for messages.
 
-    >>> words({"opens": 1, "closes": -1}).write(-1)
+    >>> words("opens or closes", {"opens": 1, "closes": -1}).write(-1)
     'closes'
     """
     word_of = {value: word for word, value in meaning.items()}
-    return Syntax(lambda value: word_of[value], lambda cursor: meaning[cursor.take(*meaning)], starts=tuple(meaning))
+
+    def read(cursor: Cursor) -> Any:
+        if cursor.kind != "word" or cursor.text not in meaning:
+            raise cursor.expected(what)
+        return meaning[cursor.advance()]
+
+    return Syntax(lambda value: word_of[value], read, starts=tuple(meaning))
 
 
 def choice(*forms: Syntax[Any]) -> Syntax[Any]:
@@ -202,8 +208,9 @@ def form(
         end.read(cursor)
         return make(**found)
 
-    starts = re.match(r"\w+", text)
-    return Syntax(write, read, (kind,) if kind else (), (starts[0],) if starts else ())
+    first = re.match(r"\w+", text)
+    starts = (first[0],) if first else parts[0][2].starts if text.startswith("{") else ()
+    return Syntax(write, read, (kind,) if kind else (), starts)
 
 
 PART = re.compile(r"([^{\[]*)(?:\[([^{]*)\{(\w+)\}\]|\{(\w+)\?(\w*)/(\w*)\}|\{(\w+)\})")

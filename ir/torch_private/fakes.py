@@ -28,7 +28,7 @@ from .joints import Late, sympy
 
 __all__ = [
     "FAKE_REFUSALS", "FakeTensor", "FakeTensorMode", "UnsupportedOperatorException", "autocast_is_on", "device_of", "fake_copy",
-    "fake_of", "fake_on", "fresh_bindings", "has_fixed_sizes", "is_refusal", "new_guards", "new_shape_env",
+    "fake_of", "fake_on", "finite", "fresh_bindings", "has_fixed_sizes", "is_refusal", "new_guards", "new_shape_env",
     "new_symbol", "per_example", "ranges_in", "silence", "size_number", "symbol_facts", "symbolic_range", "symbols_of",
     "unguarded", "without_cache", "without_kernels", "without_overrides",
 ]  # fmt: skip
@@ -306,13 +306,17 @@ def symbol_facts(node: Any, symbol: Any) -> tuple[int | None, int | None, int | 
     env = node.shape_env
     bounds = env.var_to_range.get(symbol)
     ends = (None, None) if bounds is None else (bounds.lower, bounds.upper)
-    return _finite(env.backed_var_to_val.get(symbol)), _finite(ends[0]), _finite(ends[1])
+    return finite(env.backed_var_to_val.get(symbol)), finite(ends[0]), finite(ends[1])
 
 
-def _finite(number: Any) -> int | None:
-    if number is None or not getattr(number, "is_Integer", False) or abs(int(number)) >= 2**62:
-        return None
-    return int(number)
+def finite(number: Any) -> int | None:
+    """Return a bound of a symbol as a number; None if it is infinite, or a number that stands for infinity in some files.
+
+    >>> finite(sympy.Integer(3)), finite(2**63 - 1), finite(sympy.oo)
+    (3, None, None)
+    """
+    is_number = isinstance(number, int) or getattr(number, "is_Integer", False)
+    return int(number) if is_number and abs(int(number)) < 2**62 else None
 
 
 def unguarded(environment: Any, function: Callable[[], Any]) -> Any:

@@ -219,8 +219,7 @@ def window_on(memory: torch.UntypedStorage, like: torch.Tensor) -> torch.Tensor:
 
 def hooks_of(module: torch.nn.Module) -> list[Callable[..., Any]]:
     """Return the hooks that run when a module is called."""
-    kinds = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
-    return [hook for hooks in kinds for hook in hooks.values()] if any(kinds) else []
+    return [hook for name in _HOOKS for hook in getattr(module, name).values()]
 
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")

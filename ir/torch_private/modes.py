@@ -15,7 +15,7 @@ from torch.autograd import forward_ad
 from .operators import OpOverload
 
 __all__ = [
-    "LEAVES_GRADIENTS_OFF", "NEURAL_FUNCTIONS", "Modes", "base_of", "current_modes", "entry_of", "free_saved", "is_undisturbed",
+    "NEURAL_FUNCTIONS", "Modes", "base_of", "current_modes", "entry_of", "is_undisturbed",
     "mode_objects", "mode_stacks", "outside_of_levels", "own_functions", "restore_modes", "sees_functions", "without_levels",
 ]  # fmt: skip
 
@@ -35,12 +35,8 @@ sees_functions: Callable[[], bool] = _C._is_torch_function_mode_enabled
 _keys: Callable[[], Any] = _C._dispatch_tls_local_include_set
 
 
-def _ordinary() -> frozenset[int]:
-    without_gradients = _C.DispatchKeySet(_C.DispatchKey.BackendSelect)
-    return frozenset(keys.raw_repr() for keys in (without_gradients, without_gradients.add(_C.DispatchKey.ADInplaceOrView)))
-
-
-_ORDINARY = _ordinary()
+_NO_GRADIENTS: Any = _C.DispatchKeySet(_C.DispatchKey.BackendSelect)
+_ORDINARY = {keys.raw_repr() for keys in (_NO_GRADIENTS, _NO_GRADIENTS.add(_C.DispatchKey.ADInplaceOrView))}
 
 
 def is_undisturbed() -> bool:
@@ -73,17 +69,6 @@ def base_of(tensor: torch.Tensor) -> torch.Tensor | None:
     return tensor._base
 
 
-def free_saved(ctx: Any) -> None:
-    """Drop the tensors that an autograd node saved, unless its graph is retained.
-
-    Call it after reading them and before computing with them, so that each is freed after its last use.
-
-    Args:
-        ctx: of a ``torch.autograd.Function``, in its backward.
-    """
-    ctx.maybe_clear_saved_tensors()
-
-
 KEPT = ("torch._higher_order_ops.", "torch._functorch.", "torch._library.")
 """The modules in which torch implements gradients of operators in Python; exported programs keep those operators."""
 
@@ -102,19 +87,17 @@ def own_functions(results: Iterable[torch.Tensor]) -> list[str]:
     ['Same']
     """
     found: dict[str, None] = {}
-    todo = [result.grad_fn for result in results]
-    seen = set(todo)
+    todo, seen = [result.grad_fn for result in results], {None}
     while todo:
-        node = todo.pop()
-        if node is None:
+        node: Any = todo.pop()
+        if node in seen:
             continue
         # torch makes the class of the node; the user's class is an attribute of it.
         kind = getattr(node, "_forward_cls", None)
         if kind is not None and not f"{kind.__module__}.".startswith(KEPT):
             found[kind.__qualname__] = None
-        new = {node for node, _ in node.next_functions} - seen
-        seen |= new
-        todo += new
+        seen.add(node)
+        todo += [function for function, _ in node.next_functions]
     return list(found)
 
 
@@ -124,9 +107,6 @@ def own_functions(results: Iterable[torch.Tensor]) -> list[str]:
 
 without_levels: Any = _C._DisableFuncTorch
 """Runs operators outside of all levels of torch.func."""
-
-LEAVES_GRADIENTS_OFF: Any = torch.ops.higher_order.wrap_with_set_grad_enabled
-"""An operator of torch that does not restore the gradient mode if its body raises."""
 
 _OBJECTS: tuple[type, ...] = (torch.autocast, _C._InferenceMode)
 _exit_autocast: Any = cast(Any, torch.amp.autocast_mode)._exit_autocast

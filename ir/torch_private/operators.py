@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from typing import Any, cast
 
@@ -160,11 +161,9 @@ def resolve_operator(namespace: str, name: str, overload: str) -> Callable[..., 
     """
     found = _find_operator(namespace, name, overload)
     if found is None and namespace in LATE_NAMESPACES:
-        try:
+        with suppress(ImportError):  # a build of torch without collectives lacks some
             importlib.import_module(LATE_NAMESPACES[namespace])
-        except ImportError:  # a build of torch without collectives lacks some
-            return None
-        found = _find_operator(namespace, name, overload)
+            return _find_operator(namespace, name, overload)
     return found
 
 
@@ -195,27 +194,17 @@ def in_dispatcher(overload: Any) -> bool:
     >>> in_dispatcher(torch.ops.aten.relu.default), in_dispatcher(torch.ops.aten.save.default)
     (True, False)
     """
-    schema = overload._schema
-    try:
-        cast(Any, torch._C)._dispatch_find_schema_or_throw(schema.name, schema.overload_name)
-    except RuntimeError:
-        return False
-    return True
+    return bool(cast(Any, torch._C)._dispatch_has_kernel(overload.name()))
 
 
 def overloads_of(name: str) -> list[Any]:
-    """Return the overloads of an aten operator from the dispatcher's registry; none if the name is unknown.
+    """Return the overloads of an aten operator; none if the name is unknown.
 
     >>> torch.ops.aten.relu.default in overloads_of("relu"), overloads_of("no_such_thing")
     (True, [])
     """
-    try:
-        found = cast(Any, torch._C)._jit_get_operation(f"aten::{name}")
-    except RuntimeError:
-        return []
-    names = found[1] if found is not None and found[0] is not None else []
-    overloads = [resolve_operator("aten", name, overload or "default") for overload in names]
-    return [overload for overload in overloads if overload is not None]
+    packet: Any = getattr(torch.ops.aten, name, None)
+    return [getattr(packet, overload) for overload in packet.overloads()] if isinstance(packet, OpOverloadPacket) else []
 
 
 def builtin_functions() -> list[tuple[str, Callable[..., Any]]]:

@@ -9,7 +9,7 @@ import operator
 import re
 import reprlib
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -185,22 +185,6 @@ def around(graph: Graph, at: int) -> tuple[str, ...]:
     span = enumerate(_lines_of(graph)[max(0, here - AROUND) : here + AROUND + 1], max(0, here - AROUND))
     cut = [(number, line if len(line) <= WIDTH else f"{line[: WIDTH - 3]}...") for number, line in span]
     return tuple([f"{'>' if number == here else ' '} {line}" for number, line in cut])
-
-
-TRACE = re.compile(r'File "(.+)", line (\d+), in (.+)(?:\n *(?! *File ")(.*))?')
-
-
-def source_of(meta: Any) -> str | None:
-    r"""Return the user's innermost source line from a node's stack trace.
-
-    >>> source_of({"stack_trace": '  File "m.py", line 3, in forward\n    return x + y\n'})
-    'm.py:3, in forward: return x + y'
-    """
-    trace: Any = meta.get("stack_trace") if isinstance(meta, Mapping) else None  # type: ignore[reportUnknownMemberType]
-    if not isinstance(trace, str) or not trace.strip():
-        return None
-    *_, (file, line, function, code) = TRACE.findall(trace) or [("", "", "", trace.strip().splitlines()[-1])]
-    return code if not file else f"{file}:{line}, in {function}" + (f": {code}" if code else "")
 
 
 LEFT_OUT = {"nodes", "meta", "args", "kwargs", "stack", "output", "checked", "only", "_before", "_first", "past"}

@@ -291,7 +291,7 @@ REFUSALS = (RuntimeError, TypeError, ValueError, IndexError)
 def check_inferred(whole: ProgramIndex) -> Iterator[Finding]:
     """Find nodes whose operator, or a branch of it, returns another type than in the meta, or rejects its arguments."""
     values = ExampleValues(whole.program)
-    work = Interpreter(whole.program, lenient=True, values=values)
+    work = Interpreter(whole.program, values=values)
     work.walk()
     found: dict[tuple[str, str], Finding] = {}
     for name, scope in whole.graphs.items():

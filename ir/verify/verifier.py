@@ -9,6 +9,7 @@ from attrs import evolve
 
 from ..errors import InvalidProgram, Violation
 from ..graph import Frame
+from ..meta import source_line
 from ..persistent import collector_paused, grouped
 from ..program import Program
 from ..validation import a_program
@@ -22,7 +23,7 @@ from .calls import (
     check_shared,
     of_instances,
 )
-from .findings import Finding, Rule, around, frame_of, is_known_frame, source_of
+from .findings import Finding, Rule, around, frame_of, is_known_frame
 from .index import ProgramIndex
 from .operators import check_effects, check_inferred, check_operands, check_operator_names, check_packed, check_results
 from .signature import (
@@ -283,4 +284,4 @@ def _placed(rule: Rule, finding: Finding, program: Program) -> Violation:
     stack: Any = getattr(node, "stack", None)
     if type(stack) is tuple and stack and type(stack[-1]) is Frame:
         found = evolve(found, path=f"{name} / {stack[-1].path}" if name else str(stack[-1].path))
-    return evolve(found, context=around(graph, at), source=source_of(getattr(node, "meta", None)))
+    return evolve(found, context=around(graph, at), source=source_line(getattr(node, "meta", None)))

@@ -19,7 +19,6 @@ from ...ir.signature import InputMutation, InputSpec, StateInput, StateMutation,
 from ...ir.state import SlotKind, State
 from ...ir.torch_private import device_of
 from ..law import Case
-from ..tiers import case_with_calls
 
 Writes = Literal["anywhere", "at the end", "nowhere"]
 
@@ -123,7 +122,8 @@ class Contract:
         """Return a case, with its state as inputs if the contract requires it; None outside the contract."""
         if case is None or self.broken_by(case.program):
             return None
-        return lifted(case) if self.state == "inputs" else case
+        found = lifted(case) if self.state == "inputs" else case
+        return found and evolve(found, common_state=True)
 
     def without(self, *claims: str) -> Contract:
         """Return the contract without some of its claims: ``"aliasing"``, ``"values"``, ``"assertions"``.
@@ -171,7 +171,7 @@ def lifted(case: Case) -> Case | None:
 
     >>> import purefx as px
     >>> program = px.import_ep(torch.export.export(torch.nn.Linear(2, 1), (torch.ones(1, 2),)))
-    >>> found = lifted(case_with_calls(program, [(torch.ones(1, 2),)]))
+    >>> found = lifted(Case(program, calls=[(torch.ones(1, 2),)]))
     >>> [leaf.shape for leaf in found.calls[0]], len(found.program.state)
     ([torch.Size([1, 2]), torch.Size([1]), torch.Size([1, 2])], 0)
     """
@@ -200,4 +200,4 @@ def lifted(case: Case) -> Case | None:
         rest = iter(leaves)
         calls.append([slots[spec.slot].value.detach() if type(spec) is StateInput else next(rest) for spec in specs])
     made = program.evolve(signature=signature, state=State())
-    return evolve(case_with_calls(made, calls, seed=case.seed), tolerance=case.tolerance)
+    return evolve(case, program=made, calls=calls)

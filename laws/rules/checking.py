@@ -8,29 +8,25 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache, wraps
+from functools import wraps
 from itertools import zip_longest
 from typing import Any
 
 import hypothesis.strategies as st
-import torch
 from attrs import define, evolve, field, frozen
 
 from ...ir.graph import Graph, Op
 from ...ir.names import escaped
 from ...ir.program import Program
-from ...ir.torch_private import storage_key
 from ...ir.verify import verify
 from ...transforms import Fuel
 from ...transforms.rules.pattern import role
 from ..asking import Source, name_of
 from ..checking import NothingChecked, WrongQuestion, broken, cases_of, check_question, seed_of
-from ..evaluate import Meaning, Tolerance, evaluate, meaning_differences
-from ..law import FUEL, GENERIC, Case, Law, Transform, law
-from ..provenance import made_of_all, provenance
-from ..purity import seeded
-from ..tiers import case_with_calls, share
-from ..toy import TensorMachine
+from ..evaluate import Tolerance
+from ..law import FUEL, GENERIC, Case, Law, Transform, law, memory
+from ..provenance import provenance
+from ..tiers import share
 from ..values import false_values, recorded_values
 from .build import Drawn, drawn_around, simplest
 from .instances import Instance, instances, is_drawable
@@ -76,41 +72,6 @@ ADVICE = (
 # -- laws ------------------------------------------------------------------------------------------------------------------------
 
 
-class _MemoryMachine(TensorMachine):
-    """Shows the number of the memory of a tensor in place of its contents."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.met: dict[int, int] = {}
-        self.kept: list[torch.Tensor] = []
-
-    def save(self, value: Any) -> Any:
-        """Return the value itself."""
-        return value
-
-    def write(self, target: torch.Tensor, saved: torch.Tensor) -> None:
-        """Copy contents into a tensor."""
-        target.copy_(saved.clone())
-
-    def shown(self, saved: Any) -> Any:
-        """Return the number of the memory of a tensor."""
-        if not isinstance(saved, torch.Tensor):
-            return super().shown(saved)
-        self.kept.append(saved)  # freed memory could be reused
-        return self.met.setdefault(storage_key(saved), len(self.met))
-
-
-@law("results share memory with each other, with inputs and with state as before")
-def memory(transform: Transform, case: Case) -> list[str]:
-    """List the results whose shared memory changed."""
-    result = transform(case.program)
-    with seeded(0), torch.no_grad():
-        given, expected = (evaluate(program, case.calls, _MemoryMachine()) for program in (result, case.program))
-    alike = ("state",) if result.state.order == case.program.state.order else ()
-    found = meaning_differences(given, expected, what=("outputs", "inputs", *alike))
-    return [f"memory of {line} (equal numbers are shared memory)" for line in found]
-
-
 @law("the fake values are those that the operators compute")
 def inferred(transform: Transform, case: Case) -> list[str]:
     """List the fake values that differ from the inferred ones."""
@@ -123,7 +84,7 @@ _GENERIC: Mapping[str, Law] = {each.name: each for each in GENERIC}
 
 BY_RESULT: tuple[Law, ...] = (
     _GENERIC["valid"], _GENERIC["meaning"], memory, _GENERIC["effects"], _GENERIC["idempotent"], inferred, recorded_values,
-    _GENERIC["no-op"], _GENERIC["frame"], _GENERIC["state"], _GENERIC["text"], provenance, made_of_all,
+    _GENERIC["no-op"], _GENERIC["frame"], _GENERIC["state"], _GENERIC["text"], provenance,
 )  # fmt: skip
 """Laws about the results of one and two applications."""
 
@@ -153,20 +114,6 @@ def remembering(transform: Transform) -> Transform:
         return known[id(program)][1]
 
     return once
-
-
-def on_state_of_both(case: Case, transform: Transform) -> Case:
-    """Return a case that ignores state that a rule adds or drops."""
-
-    @cache
-    def kept() -> frozenset[str]:
-        return frozenset(case.program.state) & frozenset(transform(case.program).state)
-
-    def meaning(program: Program, **options: Any) -> Meaning:
-        found = case.meaning(program, **options)
-        return evolve(found, state=tuple([(name, value) for name, value in found.state if name in kept()]))
-
-    return evolve(case, meaning=meaning)
 
 
 # -- check_rule ------------------------------------------------------------------------------------------------------------------
@@ -261,8 +208,7 @@ def check_rule(
     transform = getattr(rule, "transformation", rule)
 
     def prepared(case: Case) -> Case:
-        case = evolve(case, tolerance=limits)
-        return on_state_of_both(case, transform) if changes_state else case
+        return evolve(case, tolerance=limits, common_state=changes_state)
 
     def test(cases: Sequence[Case], most: int, source: Source | None = None) -> None:
         __tracebackhide__ = True
@@ -412,14 +358,14 @@ class Found:
 
 def case_of_drawn(drawn: Drawn) -> Case | None:
     """Return the case of a program around patterns; None if it does not run, or its sizes are wrong."""
-    case = case_with_calls(drawn.program, drawn.calls, seed=drawn.variant)
+    case = Case(drawn.program, drawn.variant, drawn.calls)
     try:
         case.meaning(case.program)
     except Exception:  # noqa: BLE001  a later call may fail
         return None
     # The number of chunks of a growing size varies between calls: exporters do not write such programs.
     grows = bool(drawn.program.constraints.ranges)
-    return None if grows and false_values(case.program, case.calls) else case
+    return None if grows and false_values(case.program, drawn.calls) else case
 
 
 def applied(transform: Any, program: Program) -> list[str]:

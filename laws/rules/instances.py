@@ -250,7 +250,7 @@ class Way:
         >>> way.kinds(way.operators[0], [*way.graph.nodes][1])
         ['Tensor', 'number']
         """
-        if role(part) != "operator":
+        if role(part) not in ("operator", "arithmetic"):
             return ["Tensor"]
         found = set[str]()
         for overload, given in operator_of(part).overloads.items():

@@ -22,7 +22,6 @@ from ...ir.errors import UnsupportedProgram
 from ...ir.graph import Call, Graph, Node, Op
 from ...ir.operators import advice_for, named_with_reasons
 from ...ir.torch_private import (
-    LEAVES_GRADIENTS_OFF,
     OpOverload,
     current_modes,
     mode_objects,
@@ -101,7 +100,7 @@ def may_leave_modes(target: Any, *, unknown: bool) -> bool:
     >>> may_leave_modes(torch.ops.aten.relu.default, unknown=False), may_leave_modes(torch.set_grad_enabled, unknown=True)
     (False, True)
     """
-    return target is LEAVES_GRADIENTS_OFF or (unknown and type(target) is not OpOverload)
+    return target is torch.ops.higher_order.wrap_with_set_grad_enabled or (unknown and type(target) is not OpOverload)
 
 
 def restoring(run: FunctionType, parameters: str, opened: Callable[[], Iterable[str]]) -> FunctionType:

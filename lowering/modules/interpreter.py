@@ -14,7 +14,9 @@ import torch.fx
 from torch.export.unflatten import InterpreterModule
 from torch.fx.graph import CodeGen
 
-from ...ir.graph import Call, Get, Node
+from ...ir.analysis.history import action_of
+from ...ir.graph import Node
+from ...ir.meta import source_line
 from ...ir.names import FROM_ROOT, escaped
 from ...ir.torch_private import children_dict, current_modes, mode_objects, restore_modes
 from ..code.compiled import Body
@@ -23,17 +25,8 @@ from .module import Lowered, Place, copy_graph, holds, runs_on
 
 
 def _described(path: str, node: Node) -> str:
-    # With the last two lines of the user's stack trace.
-    match node.do:
-        case Get(slot=slot):
-            action = f"reads state {slot!r}"
-        case Call(instance=instance):
-            action = f"calls {instance}"
-        case do:
-            action = do.name
-    trace = str(node.meta.get("stack_trace") or "").strip().splitlines()
-    lines = "".join(f"\n    {line.strip()}" for line in trace[-2:])
-    return escaped(f"while running {path or 'the root'} / {node.name} ({action}){lines}")
+    line = source_line(node.meta)
+    return escaped(f"while running {path or 'the root'} / {node.name} ({action_of(node)})" + (f"\n    {line}" if line else ""))
 
 
 def note_from_traceback(error: BaseException, bodies: Mapping[CodeType, Body]) -> None:

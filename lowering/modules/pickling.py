@@ -15,7 +15,7 @@ from attrs import evolve, frozen
 from ...ir.callables import Method
 from ...ir.errors import ParseError, UnsupportedProgram
 from ...ir.graph import Frame, Op
-from ...ir.operators import is_operator, registered
+from ...ir.operators import registered
 from ...ir.persistent import pmap
 from ...ir.program import Program
 from ...ir.signature import UserInput
@@ -23,7 +23,7 @@ from ...ir.state_changes import check_picklable
 from ...ir.store.metas import read_metas, write_metas
 from ...ir.text import parse
 from ...ir.text.lexer import Known
-from ...ir.torch_private import pytree
+from ...ir.torch_private import HigherOrderOperator, OpOverload, pytree
 from ..lower import lower_unchecked, write_parameter
 from .context import Key, LoweringContext
 from .module import DERIVED, GRAPHS, MADE, OURS, Lowered, own_state, plain_class
@@ -110,7 +110,7 @@ def reduce_context(context: LoweringContext) -> tuple[Any, ...]:
     signature, calls = program.signature, program.call_signatures
     signatures = [(None, signature), *[(frame, calls[frame]) for frame in calls]]
     specs = {frame: (write_tree(each.in_spec), write_tree(each.out_spec)) for frame, each in signatures}
-    foreign = {name: Foreign(name) if is_operator(target) else target for name, target in operators.items()}
+    foreign = {name: Foreign(name) if foreign_operator(name) is target else target for name, target in operators.items()}
     only = [spec.only for spec in signature.inputs if type(spec) is UserInput]
     rest = (foreign, context.constants, context.ties, context.hooked, context.to, only)
     return load_context, (text, specs, write_metas(program), rest)
@@ -140,7 +140,7 @@ def foreign_operator(name: str) -> Any:
     True
     """
     found = registered(name)
-    return found if is_operator(found) else None
+    return found if isinstance(found, OpOverload | HigherOrderOperator) else None
 
 
 def write_tree(spec: Any) -> Any:

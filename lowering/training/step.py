@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
-from ...ir.torch_private import base_of, device_of, free_saved, storage_key
+from ...ir.torch_private import base_of, device_of, storage_key
 from .backward import TrainingPrograms
 
 
@@ -99,7 +99,7 @@ def saved_in(ctx: Any) -> list[Any]:
     """
     found = list(ctx.saved_tensors)
     if not torch.compiler.is_compiling():
-        free_saved(ctx)
+        ctx.maybe_clear_saved_tensors()
     for number, value in ctx.others:
         found.insert(number, value)
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import importlib
 import operator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import pytest
 import torch
@@ -227,6 +227,26 @@ def test_examples_make_methods_known() -> None:
         px.import_fx(module, example_inputs={"z": x})
     with pytest.raises(px.errors.InputValueError, match="does not run on example_inputs: bn"):
         px.import_fx(module, example_inputs=(torch.ones(2, 3),))
+
+
+def test_examples_of_rest_and_of_nested_arguments() -> None:
+    """Each placeholder has the value that a call gives it: the items of ``*rest``, and leaves of arguments passed by name."""
+
+    def rests(x: Any, *rest: Any) -> Any:
+        return x.relu(), rest[0].sum(-1), rest[1].neg()
+
+    def nested(parts: Any, y: Any) -> Any:
+        return parts["a"].relu(), y.sum(-1), parts["b"][0].neg()
+
+    x, y, z, hole = torch.ones(2), torch.ones(3, 4), torch.ones(5, 1), cast(Any, torch.fx).PH
+    traced, parts = torch.fx.symbolic_trace(nested, concrete_args={"parts": {"a": hole, "b": (hole,)}}), {"a": x, "b": (z,)}
+    calls: list[Any] = [
+        (torch.fx.symbolic_trace(rests), (x, y, z)), (traced, (parts, y)), (traced, {"y": y, "parts": parts})
+    ]  # fmt: skip
+    for graph, inputs in calls:
+        nodes = operators(px.import_fx(graph, example_inputs=inputs))
+        found = {node.do.name: node.meta["val"].shape for node in nodes if node.do.name.startswith("tensor.")}
+        assert found == {"tensor.relu": (2,), "tensor.sum": (3,), "tensor.neg": (5, 1)}
 
 
 def test_the_module_stays_as_it_was() -> None:

@@ -17,9 +17,8 @@ from torch.export import Dim
 import purefx as px
 from purefx.ir import Apply, Sym
 from purefx.ir.importing.constraints import read_guard
-from purefx.ir.importing.stacks import ExportedStacks
 from tests.importing.traced_graphs import compare, graph_modules, outcome
-from tests.programs import Aliased, Block, Shared, Tower, exported, parent
+from tests.programs import Block, Shared, Tower, exported, parent
 
 # What is read from an exported program: stacks, signature, state, constraints, bodies.
 
@@ -49,9 +48,8 @@ def test_modules_have_their_classes(strict: bool, decomposed: bool) -> None:
         types = {module.path: module.type_name for module in program.modules}
         assert types.keys() == dict(model.named_modules(remove_duplicate=False)).keys()
         assert types[""] == eager[""]
-        assert {path: kind for path, kind in types.items() if kind} == {
-            path: eager.get(path, kind) for path, kind in types.items() if kind
-        }
+        known = {path: kind for path, kind in types.items() if kind}
+        assert known == {path: eager.get(path, kind) for path, kind in known.items()}
         module: Any = px.lower(px.transform(program))
         assert module.type_name() == eager[""]
         again = px.import_ep(px.to_ep(program))
@@ -79,21 +77,8 @@ def test_the_result_of_an_in_place_operator_is_its_operand() -> None:
     """``self.count.add_(1)`` twice: the second write names the buffer, not the result of the first."""
     program = px.import_ep(exported(Shared(), torch.ones(3, 4)))
     writes = [node for node in program.main.nodes if node.do.name == "aten.add_.Tensor"]  # type: ignore[union-attr]
-    buffers = {
-        spec.slot: formal.name
-        for formal, spec in zip(program.main.inputs, program.signature.inputs, strict=True)
-        if isinstance(spec, px.ir.StateInput)
-    }
+    buffers = {spec.slot: formal.name for formal, spec in program.inputs if isinstance(spec, px.ir.StateInput)}
     assert [node.args[0] for node in writes[:2]] == [px.Ref(buffers["a.count"])] * 2
-
-
-def test_ties_and_aliases_are_data() -> None:
-    """Tied parameters share a cell; a view of a buffer shares its storage only."""
-    state = px.import_ep(exported(Aliased(), torch.ones(1, 2))).state
-    assert state["linear.weight"].cell == state["other.weight"].cell
-    assert state["linear.bias"].cell != state["other.bias"].cell
-    assert state["whole"].cell != state["part"].cell
-    assert state["whole"].storage == state["part"].storage
 
 
 def test_dynamic_sizes_and_their_bounds() -> None:
@@ -127,6 +112,27 @@ def test_guards_are_translated(text: str, expected: dict[int, bool]) -> None:
 
     guard = read_guard(text, {"L['x']": 0})
     assert {size: bool(evaluate(guard, {InputDim(0, 0): size})) for size in expected} == expected
+
+
+class Starred(nn.Module):
+    def forward(self, y: torch.Tensor, *args: torch.Tensor, parts: Any) -> torch.Tensor:
+        if args[0].shape[0] % 2 == 0 and args[1].shape[0] > 5 and parts["a b"][1].shape[0] > 3:
+            return y.sum() + args[0].reshape(2, -1).sum() + args[1].sum()
+        return y.sum()
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_guards_belong_to_the_arguments_that_they_name(strict: bool) -> None:
+    """Also to items of ``*args``, which the signature names differently."""
+    shapes: Any = ({0: Dim.DYNAMIC}, ({0: Dim.DYNAMIC}, {0: Dim.DYNAMIC}), {"a b": (None, {0: Dim.DYNAMIC})})
+    args, x = (torch.ones(3), torch.ones(8), torch.ones(7)), torch.ones(2)
+    ep = torch.export.export(Starred(), args, {"parts": {"a b": (x, torch.ones(6))}}, dynamic_shapes=shapes, strict=strict)
+    lowered = px.lower(px.transform(px.import_ep(ep)))
+    assert lowered(torch.ones(5), torch.ones(6), torch.ones(9), parts={"a b": (x, torch.ones(4))}) == 20
+    for rows, message in (((4, 7, 9, 4), "args_0"), ((4, 6, 5, 4), "args_1"), ((4, 6, 9, 3), "parts")):
+        given = [torch.ones(count) for count in rows]
+        with pytest.raises(px.errors.InputValueError, match=message):
+            lowered(*given[:3], parts={"a b": (x, given[3])})
 
 
 @pytest.mark.parametrize(
@@ -182,13 +188,3 @@ def test_what_was_lowered_can_be_imported_again(module: torch.fx.GraphModule) ->
     """A lowered module is a GraphModule too."""
     again = px.import_fx(px.lower(px.import_fx(module)))
     compare(outcome(px.lower(again), INPUTS), outcome(module, INPUTS))
-
-
-def test_a_stack_leaves_its_module() -> None:
-    """A module may call one that it is not above: a closure, or a sibling that it was handed."""
-    reader = ExportedStacks()
-    raw = {"L__self__": ("", "M"), "L__self__a": ("a", "A"), "L__self__b": ("b", "B"), "L__self__b.c": ("b.c", "C")}
-    assert reader.read(raw) == (px.Frame("a"), px.Frame("b"), px.Frame("b.c"))
-    assert reader.read({"L__self__": ("", "M"), "L__self__ab": ("ab", "A")}) == (px.Frame("ab"),)
-    assert reader.read({"L__self__": ("", "M"), "x": ("a", "A"), "y": ("ab", "B")}) == (px.Frame("a"), px.Frame("ab"))
-    assert reader.types["b.c"] == "C"

@@ -45,11 +45,8 @@ def test_a_region_stays_in_the_call_that_it_is_in(strict: bool, decomposed: bool
     model = Model()
     ep = torch.export.export(model, (X,), strict=strict)
     flat = px.import_ep(ep.run_decompositions({}) if decomposed else ep)
-    own = [
-        node
-        for _, node in flat.nodes()
-        if isinstance(node.do, px.Op) and node.do.name in ("aten.exp.default", "aten.tan.default")
-    ]
+    names = ("aten.exp.default", "aten.tan.default")
+    own = [node for _, node in flat.nodes() if isinstance(node.do, px.Op) and node.do.name in names]
     assert [node.stack for node in own] == [(), ()]
     program = px.transform(flat)
     calls = [node.do.instance.path for _, node in program.nodes() if isinstance(node.do, px.Call)]

@@ -14,8 +14,7 @@ from torch.fx._symbolic_trace import PH
 from torch.utils import _pytree as pytree
 
 import purefx as px
-from purefx.ir.operators import op_of
-from purefx.ir.own_operators import CALL_GUARDS, call_guards
+from purefx.ir.own_operators import CALL_GUARDS
 from tests.programs import parent
 
 # Traces with ``concrete_args``: arguments that are nested or fixed are taken as torch's module takes them.
@@ -82,13 +81,6 @@ def test_a_trace_with_concrete_args_is_called_like_torchs(case: str) -> None:
         for _ in range(2):
             found = tried(lowered, args)
             assert issubclass(found, expected | px.errors.InputError) if isinstance(expected, type) else found == expected
-
-
-def test_an_example_of_nested_arguments_gives_values() -> None:
-    traced = symbolic_trace(Nested(), concrete_args={"tree": PH_TREE, "flag": False})
-    program = px.import_fx(traced, example_inputs=(X, TREE, False))
-    assert program.main.by_name["lin"].meta["val"].shape == (2, 2)
-    assert tried(px.lower(px.transform(program)), (X, TREE, False)) == tried(traced, (X, TREE, False))
 
 
 def test_a_receiver_of_another_name_is_refused_as_it_can_not_run() -> None:
@@ -213,7 +205,3 @@ def test_no_other_module_is_taken_for_it(given: Any) -> None:
     hooked = copy.deepcopy(given)
     hooked._guards_fn.register_forward_hook(lambda *_: None)
     assert not any(node.do == CALL_GUARDS for _, node in px.import_fx(hooked).nodes())
-
-
-def test_its_effects_are_those_of_its_function() -> None:
-    assert op_of(call_guards) == CALL_GUARDS and op_of(call_guards).effects == CALL_GUARDS.effects

@@ -23,6 +23,7 @@ from purefx.ir.graph import Call, Frame, Get, Graph, Node, Op
 from purefx.ir.names import Names
 from purefx.ir.operators import op_of
 from purefx.ir.own_operators import CALL_MODULE, PACK, is_boundary
+from purefx.ir.persistent import pmap
 from purefx.ir.program import Module, Program
 from purefx.ir.signature import (
     InputGradient,
@@ -537,7 +538,8 @@ CORRUPTORS: tuple[Corruptor, ...] = (
     Corruptor("no root", "root", "the root names no graph",
               lambda _: (None,), lambda program, _: program.evolve(root=Names(program.graphs).fresh("root"))),
     Corruptor("subgraph missing", "known-callees", "a graph that is called or given to an operator is gone",
-              lambda program: program.order[1:], lambda program, name: program.evolve(graphs=program.graphs.remove(name))),
+              lambda program: program.order[1:], lambda program, name:
+              program.evolve(graphs=pmap({key: graph for key, graph in program.graphs.items() if key != name}))),
     Corruptor("orphan", "reachable-graphs", "there is a graph that nothing calls",
               lambda program: program.order, lambda program, name:
               program.evolve(graphs=program.graphs.set(Names(program.graphs).fresh("orphan"), program.graphs[name]))),

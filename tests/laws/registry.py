@@ -13,7 +13,7 @@ from attrs import field, frozen
 
 from purefx.ir.program import Program
 from purefx.laws.law import FUEL, GENERIC, Law
-from purefx.laws.provenance import made_of_all, provenance
+from purefx.laws.provenance import provenance
 from purefx.laws.strategies.programs import split_somewhere
 from purefx.transforms import (
     Transformation,
@@ -129,7 +129,7 @@ TREE_ANEW = MappingProxyType(
 META = MappingProxyType({"no-op": "values are meta, and equality leaves meta out"})
 
 
-OF_ALL: tuple[Law, ...] = (*GENERIC, provenance, made_of_all)
+OF_ALL: tuple[Law, ...] = (*GENERIC, provenance)
 """The laws that each transformation is asked, unless it is exempt."""
 
 
@@ -195,11 +195,11 @@ REGISTRY: tuple[Entry, ...] = (
         (views_go, sharing_stays, nothing_new, boundary_stays),
         aim=viewed,
     ),
-    Entry(there_and_back, ("flat", "sunk"), (double_says_what_it_computes,), CONVERTED),
+    Entry(there_and_back, ("flat",), (double_says_what_it_computes,), CONVERTED),
     Entry(there_and_back, ("deduplicated",), (double_says_what_it_computes,), MappingProxyType({**CONVERTED, **TREE_ANEW})),
-    Entry(to_meta_and_back, ("flat", "sunk", "deduplicated"), (meta_says_what_it_computes, devices_back), META),
-    Entry(bodies_to_regions, ("flat", "sunk", "deduplicated"), (modes_stay, no_wrappers), aim=with_wrappers),
-    Entry(regions_and_back, ("flat", "sunk", "deduplicated"), (modes_stay, no_markers, markers_come_back), aim=with_wrappers),
+    Entry(to_meta_and_back, ("flat", "deduplicated"), (meta_says_what_it_computes, devices_back), META),
+    Entry(bodies_to_regions, ("flat", "deduplicated"), (modes_stay, no_wrappers), aim=with_wrappers),
+    Entry(regions_and_back, ("flat", "deduplicated"), (modes_stay, no_markers, markers_come_back), aim=with_wrappers),
     Entry(
         fold_constants,
         ("flat", "sunk", "deduplicated"),

@@ -16,7 +16,6 @@ from purefx.ir.graph import Call, Graph, Node, Op
 from purefx.ir.own_operators import is_boundary
 from purefx.ir.program import Program
 from purefx.ir.state import SlotKind
-from purefx.laws.evaluate import meaning_differences
 from purefx.laws.law import Case, Transform
 from tests.laws.aimed import law
 from tests.laws.aims import (
@@ -122,7 +121,7 @@ def repeats_go(transform: Transform, case: Case) -> list[str]:
     result, again = transform(case.program), transform(with_repetitions(case.program))
     if digest(result) != digest(again):
         return [f"with nodes repeated it becomes another program:\n{again}"]
-    return meaning_differences(case.meaning(again), case.meaning(case.program), tolerance=case.tolerance)
+    return case.differences(case.meaning(again), case.meaning(case.program))
 
 
 @law("views to the same sizes that are put in go again, and the values are the same to the last bit")
@@ -130,7 +129,7 @@ def views_go(transform: Transform, case: Case) -> list[str]:
     dirty = with_views(case.program)
     result = transform(dirty)
     found = [f"{node.name} changes nothing" for _, node in result.nodes() if node.meta.get(MADE)]
-    return found or meaning_differences(case.meaning(result), case.meaning(case.program), tolerance=case.tolerance)
+    return found or case.differences(case.meaning(result), case.meaning(case.program))
 
 
 @law("what is computed of a constant and used inside is a constant, and means the same", aim=without_writes)
@@ -139,7 +138,7 @@ def copies_fold(transform: Transform, case: Case) -> list[str]:
     result = transform(dirty)
     left = [node for name in dirty.order for node in result.graphs[name].nodes if node.meta.get(MADE)]
     found = [f"{node.name} is computed of a constant" for node in left]
-    return found or meaning_differences(case.meaning(result), case.meaning(case.program), tolerance=case.tolerance)
+    return found or case.differences(case.meaning(result), case.meaning(case.program))
 
 
 @law("state that was there stays, and what is added are constants", aim=copied)

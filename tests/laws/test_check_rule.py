@@ -115,7 +115,6 @@ def heads(draw: Any) -> tuple[Any, ...]:
 
 
 RIGHT: dict[str, tuple[px.RuleSet, dict[str, Any]]] = {
-    "cancelled": (of(lambda x: neg(neg(x)), lambda m, x: x), {}),
     "even beside": (of(lambda x: torch.abs(neg(x)), lambda m, x: torch.abs(x), where=has_signs, keeps_inner=True), {}),
     "selected": (of(lambda x, d, i: neg(x.select(d, i)), lambda m, x, d, i: neg(x).select(d, i)), {}),
     "fused": (
@@ -124,10 +123,6 @@ RIGHT: dict[str, tuple[px.RuleSet, dict[str, Any]]] = {
     "attended": (
         of(attended, lambda m, q, k, v, by: functional.scaled_dot_product_attention(q, k, v, scale=1 / by), where=is_attention),
         {**CLOSE, "operands": heads},
-    ),
-    "set": (
-        of(lambda x: neg(neg(x)), lambda m, x: x)
-        + of(lambda x: torch.abs(neg(x)), lambda m, x: torch.abs(x), where=has_signs), {},
     ),
     "alternatives in a list": (
         of(lambda x: torch.cat([px.any_of(x.relu(), x.clamp(0)), x]), lambda m, x: torch.cat([x.clamp_min(0), x])),

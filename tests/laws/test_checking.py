@@ -46,7 +46,6 @@ def test_the_smallest_program_and_what_was_done_to_it() -> None:
     assert len(program.main.nodes) == 1
     assert px.verify(program) == ()
     assert caught.value.law is MEANING[0]
-    assert caught.value.case is not None
     assert str(caught.value.case.program) == program.text()
     assert caught.value.__notes__ == ["The programs: tier='toy', stage='flat', examples=60, seed=0."]
 
@@ -86,7 +85,6 @@ def test_no_program_and_a_changed_input(transform: Any, law: str, told: str) -> 
     values = [slot.value.clone() for case in drawn_cases("toy", "flat", 20) for _, slot in case.program.state.pairs]
     with pytest.raises(LawBroken, match=told) as caught:
         check_transformation(transform, examples=20)
-    assert caught.value.law is not None
     assert caught.value.law.name == law
     now = [slot.value for case in drawn_cases("toy", "flat", 20) for _, slot in case.program.state.pairs]
     assert all(torch.equal(before, after) for before, after in zip(values, now, strict=True)), "later tests would see it"
@@ -103,7 +101,7 @@ def test_no_program_and_a_changed_input(transform: Any, law: str, told: str) -> 
         ({"laws": "meaning"}, r"laws is a list of purefx.laws.law.Law, not 'meaning'; .*law\.name == 'meaning'"),
         ({"laws": ["meaning"]}, "laws is a list"),
         ({"laws": GENERIC[0]}, r"laws is a list"),
-        ({"laws": []}, "laws is empty, so nothing would be tested"),
+        ({"laws": []}, r"laws is a list of purefx.laws.law.Law, not \[\]"),
         ({"laws": None}, "not None"),
         ({"examples": 0}, "a whole number above 0, not 0"),
         ({"programs": px.Program.of({})}, r"programs is a Program; write programs=\[\(program, args\)\]"),
@@ -161,26 +159,6 @@ def test_what_changes_nothing_is_not_checked() -> None:
     with pytest.raises(NothingChecked, match=told) as caught:
         check_transformation(without_relu, laws=MEANING, examples=20)
     assert isinstance(caught.value, AssertionError | px.PurefxError)
-
-
-class Wastes(parent(lin=lambda: nn.Linear(2, 2))):
-    """Computes something for nothing; writes to it, too."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        wasted = torch.relu(self.lin(x))
-        wasted.mul_(2)
-        return x + 1
-
-
-def test_a_change_in_dead_code_is_none() -> None:
-    given = [(Wastes(), (ONES,))]
-    with pytest.raises(NothingChecked, match=r"changed none of 1 programs \(.*\) and 1 more in dead code only, so nothing"):
-        check_transformation(without_relu, laws=MEANING, examples=0, programs=given)
-    report = ask_laws(without_relu, laws=MEANING, examples=0, programs=given)
-    assert (report.given, report.given_changed, report.dead) == (1, 0, 1)
-    assert str(report).endswith("it changed 0 of 1 given; changed in dead code only: 1")
-    report = ask_laws(px.sink_state, laws=MEANING, examples=0, programs=given)
-    assert (report.given_changed, report.dead) == (1, 0), "where the state stands is not dead code"
 
 
 def test_what_changes_little_is_warned_about() -> None:

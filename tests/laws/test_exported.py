@@ -13,13 +13,13 @@ import torch
 from hypothesis import HealthCheck, Phase, find, settings
 
 import purefx as px
-from purefx.laws import changes_in_export
 from purefx.laws.evaluate import Meaning, meaning_differences
 from purefx.laws.strategies import Exported, exported_programs
 from purefx.laws.strategies.flow import fake_mode
 from purefx.laws.tiers import examples_of, share
 from purefx.laws.toy import tensor_meaning
 from tests.laws.direct import Direct, called_meaning
+from tests.programs import changes_in_export
 
 EXAMPLES = min(share(300), 1000)  # all of them are kept
 

@@ -92,8 +92,8 @@ def test_a_mistake_that_hardly_any_drawn_program_shows_is_found_and_small() -> N
     assert report.changed > report.drawn // 3
     found = {each.law: each for each in report.findings}
     assert "meaning" in found, "a write between what is read and its use"
-    assert len(names(found["meaning"].program)) <= 4  # type: ignore[arg-type]
-    assert "around the examples" in str(found["meaning"].error)
+    assert len(names(found["meaning"].program)) <= 4
+    assert "around the examples" in found["meaning"].error.__notes__[0]
     assert survey_pass(without_double_negation, contract=INFERENCE, around=around, examples=30).wrong == 0
 
 

@@ -11,7 +11,6 @@ import random
 import sys
 import warnings
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import pytest
@@ -23,7 +22,6 @@ import purefx as px
 from purefx.laws import (
     assert_same_as_eager,
     behaviour_differences,
-    changes_in_export,
     changes_in_program,
     gradient_differences,
     structure_differences,
@@ -32,7 +30,7 @@ from purefx.laws import (
 from purefx.laws.law import GENERIC, GRADIENTS, Case, Law
 from purefx.laws.oracles import tensor_gradients
 from purefx.laws.purity import changes_in_process
-from tests.programs import drawn, exported
+from tests.programs import changes_in_export, drawn, exported
 
 
 class Model(nn.Module):
@@ -110,9 +108,9 @@ def on_call(act: Callable[[Model, torch.Tensor], object]) -> Callable[[Model], o
 
 
 BEHAVIOUR: dict[str, Callable[[Model], object]] = {
-    "after 2 calls, state seen: 1 of 1 numbers differ": on_call(lambda model, x: model.seen.add_(torch.ones_like(x[0, 0]))),
-    "call 0, arguments after it[0][0]: 6 of 6 numbers differ, by up to 0.25": on_call(lambda _, x: x.sub_(0.25)),
-    "call 1, arguments after it[1]['x']: 6 of 6 numbers differ, by up to 0.25": on_call(lambda _, x: x.sub_(0.25)),
+    "after 2 calls, state seen: ... 1 of 1 numbers differ": on_call(lambda model, x: model.seen.add_(torch.ones_like(x[0, 0]))),
+    "call 0, arguments after it[0][0]: ... 6 of 6 numbers differ, by up to 0.25": on_call(lambda _, x: x.sub_(0.25)),
+    "call 1, arguments after it[1]['x']: ... 6 of 6 numbers differ, by up to 0.25": on_call(lambda _, x: x.sub_(0.25)),
     "call 0, output['y']: ": lambda model: model.norm.register_forward_hook(lambda *_: [torch.rand(1)][1:] or None),
 }
 
@@ -120,7 +118,8 @@ BEHAVIOUR: dict[str, Callable[[Model], object]] = {
 @pytest.mark.parametrize("says", BEHAVIOUR)
 def test_behaviour(says: str) -> None:
     model = Model()
-    assert says in "\n".join(behaviour_differences(spoiled(model, BEHAVIOUR[says]), model, CALLS))
+    found = behaviour_differences(spoiled(model, BEHAVIOUR[says]), model, CALLS)
+    assert any(all(part in line for part in says.split(" ... ")) for line in found), found
 
 
 def test_gradients() -> None:
@@ -133,8 +132,8 @@ def test_gradients() -> None:
     ("given", "expected", "says"),
     [
         (torch.zeros(1), -torch.zeros(1), "but not their bits"),
-        (torch.ones(1), torch.ones(1, dtype=torch.int64), "expected torch.int64"),
-        (torch.ones(1), torch.ones(1, 1), "expected torch.float32 (1, 1)"),
+        (torch.ones(1), torch.ones(1, dtype=torch.int64), "expected int64[1]"),
+        (torch.ones(1), torch.ones(1, 1), "expected float32[1, 1]"),
         ((1, 2), [1, 2], "structure"),
         ({"a": 1}, {"b": 1}, "structure"),
         (1, True, "expected True"),
@@ -152,8 +151,9 @@ def test_values_that_do_not_differ() -> None:
     nan = torch.tensor([float("nan"), 1.0])
     assert value_differences([nan, torch.ones(0), "a", None], [nan.clone(), torch.ones(0), "a", None]) == []
     assert value_differences(torch.tensor(1.0), torch.tensor(1.0 + 1e-6), rtol=1e-5) == []
-    assert value_differences(torch.tensor(1.0), torch.tensor(1.1), rtol=1e-5) == ["value: 1 of 1 numbers differ, by up to 0.1"]
-    assert value_differences(torch.tensor(1), torch.tensor(2), atol=10.0) == ["value: 1 of 1 numbers differ, by up to 1"]
+    assert value_differences(torch.tensor(1.0), torch.tensor(1.1), rtol=1e-5)[0].endswith(": 1 of 1 numbers differ, by up to 0.1")
+    told = "value: got int64[] (1), expected int64[] (2): 1 of 1 numbers differ, by up to 1"
+    assert value_differences(torch.tensor(1), torch.tensor(2), atol=10.0) == [told]
 
 
 def test_changes_of_an_exported_program_are_seen() -> None:
@@ -266,9 +266,9 @@ def broken(law: Law, transform: Callable[[px.Program], px.Program], case: Case) 
 
 def test_gradients_of_programs() -> None:
     program = px.import_ep(exported(nn.Linear(3, 2), torch.ones(2, 3)))
-    case = Case(program, gradients=partial(tensor_gradients, calls=[(torch.ones(2, 3),)]))
+    case = Case(program, calls=[(torch.ones(2, 3),)])
     assert LAWS["gradients"].check(px.transform, case) == []
-    assert sorted(case.gradients(program) if case.gradients else ()) == ["call 0, bias", "call 0, input 0", "call 0, weight"]
+    assert sorted(case.computed(tensor_gradients, program)) == ["call 0, bias", "call 0, input 0", "call 0, weight"]
     detach = px.Op("aten.detach.default", target=torch.ops.aten.detach.default)
 
     def cut(program: px.Program) -> px.Program:
@@ -277,5 +277,5 @@ def test_gradients_of_programs() -> None:
         return program.with_main(evolve(program.main, nodes=(node, *used)))
 
     assert "call 0, weight: got None, expected" in LAWS["gradients"].check(cut, case)[0]
-    with pytest.raises(ValueError, match="needs a case that computes them"):
+    with pytest.raises(ValueError, match="needs programs of real operators"):
         LAWS["gradients"].check(px.transform, Case(program))

@@ -54,7 +54,7 @@ def test_the_transformation_that_makes_an_invalid_program_is_named(pytester: pyt
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*InvalidProgram: the program breaks 1 invariant:*"])
     result.stdout.fnmatch_lines(["*it uses 'nowhere', which its graph does not define*"])
-    result.stdout.fnmatch_lines(["*bad returned it for a valid program, in test_the_transformation*::test_bad*"])
+    result.stdout.fnmatch_lines(["*bad returned it for a valid program*"])
     result.stdout.fnmatch_lines(["purefx: 1 result* of transformations verified"])
 
 
@@ -102,7 +102,7 @@ def test_what_was_invalid_before_is_nobodys_fault() -> None:
 
     @px.transformation()
     def renames(program: px.Program) -> px.Program:
-        return program.evolve(graphs=program.graphs.remove("lost"))
+        return program.evolve(graphs=px.ir.pmap({"": program.main}))
 
     each = VerifyEach()
     each.begin()

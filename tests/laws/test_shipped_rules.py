@@ -11,7 +11,7 @@ import purefx as px
 
 from .shipped import EVERY, checked
 
-SAMPLE = 12
+SAMPLE = 18
 """One in so many rules is asked each time."""
 
 NAMES = [rule.name for _, rule in EVERY]

@@ -33,11 +33,13 @@ NO_GRADIENTS = {"resnet_train"}
 """Core aten is for inference: its functional batch norm saves the statistics that are then overwritten, so backward raises,
 for ``ep.module()`` as well."""
 
-MORE = {"qwen3", "gemma2"}
-"""What others are like, so that `make deep` asks of it alone: Llama is the same but for norms and a sliding window."""
+MORE = {"llama", "qwen3", "gemma2"}
+"""What ``llama_dynamic`` is like, so that `make deep` asks of it alone: fixed sizes, other norms, a sliding window."""
 
 FEW = ("bert_train", "llama_dynamic", "resnet_train", "t5")
 """One of each kind, for what does not depend on the model: the interpreter, flat programs."""
+
+DEEPEST = ("llama_dynamic", "mixtral")
 
 WAYS = [
     *[pytest.param(one.name, "graph_module", marks=[pytest.mark.deep] if one.name in MORE else []) for one in ZOO],
@@ -94,7 +96,8 @@ def test_gradients_that_exporting_changes_are_those_of_the_exported_program(name
 
 
 @pytest.mark.parametrize(
-    "name", ["bert_train", "gpt2", "llama_dynamic", pytest.param("mixtral", marks=pytest.mark.deep), "resnet_train", "convnext"]
+    "name",
+    ["bert_train", "gpt2", "resnet_train", "convnext", *[pytest.param(name, marks=pytest.mark.deep) for name in DEEPEST]],
 )
 def test_so_it_is_after_decomposition(name: str) -> None:
     """The same from core aten, where BatchNorm's statistics are outputs that must be written back."""
@@ -115,7 +118,7 @@ def test_a_flat_program_runs_too(name: str) -> None:
     [
         ("gpt2", ["transformer.wte.weight = lm_head.weight"]),
         ("llama_tied", ["model.embed_tokens.weight = lm_head.weight"]),
-        ("llama", []),
+        ("llama_dynamic", []),
     ],
 )
 def test_shared_weights_are_shared(name: str, ties: list[str]) -> None:
@@ -123,11 +126,11 @@ def test_shared_weights_are_shared(name: str, ties: list[str]) -> None:
     assert structure_of(px.lower(outlined(name)))["tied tensors"] == ties
 
 
-@pytest.mark.parametrize(("name", "layers"), [("llama", "model.layers"), ("bert", "encoder.layer"), ("vit", "vit.layers")])
-def test_equal_layers_are_one_body(name: str, layers: str) -> None:
+@pytest.mark.parametrize(("name", "layer"), [("llama_dynamic", "model.layers"), ("bert", "encoder.layer"), ("vit", "vit.layers")])
+def test_equal_layers_are_one_body(name: str, layer: str) -> None:
     """All layers of a model with equal layers run the same code."""
     module = px.lower(outlined(name))
-    codes = {type(layer).forward for layer in module.get_submodule(layers).children()}
+    codes = {type(child).forward for child in module.get_submodule(layer).children()}
     assert len(codes) == 1
 
 

@@ -49,9 +49,6 @@ def test_verified_at_once() -> None:
     assert instance_paths(deep)["g3"] == "m.l.l.l" and len(instance_paths(deep)) == DEEP + 2
 
 
-# A body that stands in a module and in that module's child.  Found by the law "bodies distinct".
-
-
 # Deduplicating a program in which bodies are shared already.
 
 

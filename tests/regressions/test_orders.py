@@ -40,9 +40,6 @@ def test_buffers_keep_their_order(decomposed: bool) -> None:
     assert structure_differences(px.lower(px.transform(program)), Buffers()) == []
 
 
-# The order of a body's inputs.
-
-
 class Layer(nn.Module):
     """Uses what it is given in one order."""
 
@@ -96,9 +93,6 @@ def test_the_order_of_parts_says_nothing(tags: tuple[str, ...]) -> None:
 def test_a_number_stays_before_a_write_to_what_it_is_of() -> None:
     split = px.split_by_tags(program(written="x"), ("a", "b", "c"), tag_of={"n": "a", "w": "b", "m": "c"})
     assert px.move_non_tensor_nodes(split) is split
-
-
-# Copies of lowered modules.
 
 
 def lowered(to: Any) -> torch.nn.Module:

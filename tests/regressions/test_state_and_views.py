@@ -205,10 +205,8 @@ WHOLE = """program {{
     user x0: i64[]
   }}
   {gives}
-  signature a {{
-    names ()
-    in_spec ((*,), {{}})
-    out_spec (*,)
+  signatures {{
+    a: in_spec ((*,), {{}}) out_spec (*,)
   }}
   graph @""(x0) {{
 {nodes}
@@ -216,7 +214,7 @@ WHOLE = """program {{
 }}
 """
 
-WRITES = "! writes(0:a), returns(0:a), aliases(0:a)"
+WRITES = "! writes(0:a) returns(0:a) aliases(0:a)"
 
 PROGRAMS = {
     "the value is written after it was stored": f"""

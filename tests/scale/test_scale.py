@@ -6,6 +6,7 @@ import gc
 import sys
 import tracemalloc
 from collections.abc import Callable
+from functools import cache
 
 import pytest
 import torch
@@ -15,8 +16,6 @@ from bench.chain import chain
 from bench.making import looked_at
 from purefx.ir.verify import verify
 from tests.programs import NEG, exported, flat
-
-# Size: long programs, deep nestings, many calls; no recursion over nodes or modules, and no quadratic step.
 
 
 def nested(depth: int) -> px.Program:
@@ -90,14 +89,20 @@ def with_modules(program: px.Program) -> px.Program:
     return program.evolve(modules=(px.ir.Module(""), *(px.ir.Module(path, "torch.nn.Module") for path in paths)))
 
 
+@cache
+def made(size: int) -> tuple[px.Program, px.Program, torch.nn.Module]:
+    """Return a chain, what the default pipeline makes of it, and the module."""
+    program = chain(size)
+    result = px.transform(program)
+    return program, result, px.lower(with_modules(result))
+
+
 @pytest.mark.parametrize("what", ["transform", "lower", "verify", "print", "digest", "look"])
 def test_work_grows_linearly(what: str) -> None:
     """Four times the nodes, at most 4.4 times the calls."""
     work: list[int] = []
     for size in (1_000, 4_000):
-        program = chain(size)
-        result = px.transform(program)
-        module = px.lower(with_modules(result))
+        program, result, module = made(size)
         runs: dict[str, Callable[[], object]] = {
             "transform": lambda program=program: px.transform(program),
             "lower": lambda result=result: px.lower(result),
@@ -108,12 +113,6 @@ def test_work_grows_linearly(what: str) -> None:
         }
         work.append(count_calls(runs[what]))
     assert work[1] <= 4.4 * work[0], work
-
-
-# Modules that nest deeply, as their users treat them: nothing fails at a depth at which modules of torch do not.
-
-
-# Nothing is kept of modules that are gone: neither in torch's caches of sources nor anywhere else.
 
 
 LOWERINGS = 1_000
@@ -135,7 +134,7 @@ class Two(torch.nn.Module):
 @pytest.mark.usefixtures("quick_collection")
 @pytest.mark.slow
 def test_a_thousand_lowerings_leave_nothing() -> None:
-    """A tenth of the modules are read as well, because fx registers what it generates."""
+    """Nothing is kept of modules that are gone; a tenth of them are read as well, because fx registers what it generates."""
     x = torch.ones(1, 2)
     program = px.transform(px.import_ep(exported(Two(), x)))
 

@@ -149,7 +149,7 @@ DEEP = 5000
 def test_deep_texts_are_refused(opening: str, closing: str) -> None:
     with pytest.raises(px.errors.ParseError, match="nested more than"):
         px.parse(signed(f" y = aten.relu.default(x, {opening * DEEP}1{closing * DEEP})"))
-    for before in ("out_spec ", "constraints {\n guard ", "constraints {\n guard f"):
+    for before in ("out_spec ", "guards {\n ", "guards {\n abs"):
         with pytest.raises(px.errors.ParseError):
             px.parse(f"program {{\n {before}{opening * 20 * DEEP}")
 

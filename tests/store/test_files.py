@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import os
 import random
 import re
@@ -91,9 +90,11 @@ def text_of(old: str, new: str) -> Callable[[dict[str, Any]], None]:
     return change
 
 
-def first(structure: dict[str, Any], kind: str) -> dict[str, Any]:
-    """Return the first value in the meta of a kind."""
-    return next(value for value in structure["meta"]["values"] if isinstance(value, dict) and kind in value)
+def put(structure: dict[str, Any], word: str, inside: str) -> None:
+    """Replace the contents of the first value in the meta with a word."""
+    values = structure["meta"]["values"]
+    at = next(number for number, value in enumerate(values) if value.startswith(f"{word}("))
+    values[at] = f"{word}({inside})"
 
 
 def name_of(structure: dict[str, Any]) -> str:
@@ -133,19 +134,18 @@ CRAFTED: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "rows": (lambda s: s["meta"]["graphs"][""][1].pop(), "not have one row for each"),
     "a row": (lambda s: s["meta"]["graphs"][""][1].__setitem__(0, [0, -1]), "names missing keys or values"),
     "other graphs": (lambda s: s["meta"]["graphs"].pop(""), "other graphs than the program"),
-    "a value of no kind": (
-        lambda s: s["meta"]["values"].__setitem__(0, {"pickle": "x"}),
-        "malformed or of an unknown kind: 'pickle'",
-    ),
-    "a huge fake": (
-        lambda s: first(s, "tensor").update(tensor=f"f32[{HUGE * HUGE}] strides [1] on cpu"),
-        "an invalid size|not an expression",
-    ),
-    "deep": (lambda s: s["meta"]["values"].append(json.loads("[" * 100 + "]" * 100)), "nests too deep"),
-    "no expression": (lambda s: first(s, "number").update(number="__import__('os')"), "is malformed"),
-    "an unknown symbol": (lambda s: first(s, "number").update(number="evil * 2"), "has a symbol that"),
-    "a power": (lambda s: first(s, "number").update(number=f"({name_of(s)} ** 63) ** 63"), "is malformed"),
-    "a tower": (lambda s: first(s, "number").update(number=f"2 ** {name_of(s)}"), "large or symbolic exponent"),
+    "a value of no kind": (lambda s: s["meta"]["values"].append({"pickle": "x"}), r"\['values'\]\[\d+\] is malformed"),
+    "a word of no kind": (lambda s: s["meta"]["values"].append('pickle("x")'), "more than one value: 'pickle"),
+    "two values": (lambda s: s["meta"]["values"].append("1, 2"), "more than one value: '1, 2'"),
+    "an origin before the first": (lambda s: put(s, "origin", "-1"), "is malformed: -1"),
+    "another source": (lambda s: s["meta"]["values"].append('from(("a", "b", "c", 1, ()))'), "a source of a node .* malformed"),
+    "a huge fake": (lambda s: put(s, "fake", f"f32[{HUGE * HUGE}] strides [1] on cpu"), "not an expression"),
+    "deep": (lambda s: s["meta"]["values"].append("[" * 100 + "]" * 100), "nested more than 64 levels deep"),
+    "no expression": (lambda s: put(s, "number", "__import__('os')"), "not an expression of a few symbols"),
+    "an unknown symbol": (lambda s: put(s, "number", "evil * 2"), "not an expression of a few symbols"),
+    "a power": (lambda s: put(s, "number", f"({name_of(s)} ** 63) ** 63"), "not an expression of a few symbols"),
+    "a tower": (lambda s: put(s, "number", f"2 ** {name_of(s)}"), "not an expression of a few symbols"),
+    "a sum of very many": (lambda s: put(s, "number", " + ".join([name_of(s)] * 65)), "not an expression of a few symbols"),
     "no symbol": (lambda s: s["meta"]["symbols"].update({"x=1": [1, 2, 3]}), "symbol 'x=1' has an invalid name"),
     "a symbol's number": (lambda s: symbol(s).__setitem__(0, "4"), "is malformed"),
     "not finite": (lambda s: symbol(s).__setitem__(1, float("inf")), "invalid number or bounds|invalid name or bounds"),
@@ -213,8 +213,8 @@ def test_headers_that_claim_more_than_there_is(tmp_path: Path) -> None:
 
 def test_versions(tmp_path: Path) -> None:
     parts = Parts(saved(0), container.STRUCTURE)
-    for odd in ("5", "3", "-1", "1.5", "", "one", "9" * 5000, "\u0661"):
-        with pytest.raises(px.errors.StoreError, match=r"has version '.*' of the format, but this purefx reads 4"):
+    for odd in ("6", "4", "-1", "1.5", "", "one", "9" * 5000, "\u0661"):
+        with pytest.raises(px.errors.StoreError, match=r"has version '.*' of the format, but this purefx reads 5"):
             load(with_header({**parts.header, "__metadata__": {"purefx": odd}}, parts.data), tmp_path)
 
 

@@ -15,9 +15,10 @@ from torch.utils import _pytree as pytree
 
 from purefx import ir
 from purefx.ir.errors import InvalidProgram, ParseError
+from purefx.ir.expression import OPERATORS
 from purefx.ir.text import parse
 from purefx.ir.text.arguments import print_arg
-from purefx.ir.text.contract import INFIX, print_expr, read_expr
+from purefx.ir.text.contract import print_expr, read_expr
 from purefx.ir.text.lexer import Cursor
 
 QUICK = settings(max_examples=60, deadline=None)
@@ -32,7 +33,7 @@ constants = st.sampled_from(
     [None, ..., torch.float32, torch.qint8, torch.sparse_coo, torch.channels_last, torch.device("cuda:1"), torch.device("cpu"),
      range(1, 9, 2), torch.ops.aten.add.Tensor, operator.add, math.floor, torch.sym_max, torch.ops.higher_order.cond]
 )  # fmt: skip
-leaves = numbers | constants | st.complex_numbers() | names | st.binary(max_size=5) | names.map(ir.Ref) | names.map(ir.Body)
+leaves = numbers | constants | st.complex_numbers() | names | names.map(ir.Ref) | names.map(ir.Body)
 
 
 def containers(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
@@ -53,7 +54,7 @@ sizes = (
 )
 exprs: st.SearchStrategy[Any] = st.recursive(
     sizes | st.builds(ir.InputDim, st.integers(0, 9), st.integers(0, 9), st.sampled_from(["size", "stride"])),
-    lambda inner: st.builds(ir.Apply, st.sampled_from(INFIX) | names, st.lists(inner, max_size=3).map(tuple)),
+    lambda inner: st.builds(ir.Apply, st.sampled_from(sorted(OPERATORS)), st.lists(inner, max_size=3).map(tuple)),
     max_leaves=6,
 )
 frames = st.builds(ir.Frame, names | st.sampled_from(["a", "a.b", "a.b.c", "a.b d"]), st.integers(0, 3))
@@ -68,14 +69,9 @@ effects = st.builds(
     *[st.booleans()] * 3,
 )
 ops = st.builds(ir.Op, st.sampled_from(["aten.add.Tensor", "aten.relu.default", "higher_order.cond", "toy.neg"]) | names, effects)
-nodes = st.builds(
-    ir.Node,
-    names,
-    ops | st.builds(ir.Call, frames, names) | names.map(ir.Get),
-    st.lists(args, max_size=3).map(tuple),
-    st.lists(st.tuples(names, args), max_size=2).map(tuple),
-    stacks,
-)
+several = (st.lists(args, max_size=3).map(tuple), st.lists(st.tuples(names, args), max_size=2).map(tuple))
+nodes = st.builds(ir.Node, names, ops | st.builds(ir.Call, frames, names), *several, stacks)
+nodes |= st.builds(ir.Node, names, names.map(ir.Get), stack=stacks)
 graphs = st.builds(ir.Graph, st.lists(names.map(ir.Input), max_size=3).map(tuple), st.lists(nodes, max_size=4).map(tuple), args)
 types = (
     st.builds(

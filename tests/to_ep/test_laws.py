@@ -10,12 +10,12 @@ import torch
 from hypothesis import HealthCheck, Phase, given, settings
 
 import purefx as px
-from purefx.laws import behaviour_differences, changes_in_export, changes_in_program
+from purefx.laws import behaviour_differences, changes_in_program
 from purefx.laws.strategies import Exported, ModuleTree, exported_programs, module_trees
 from purefx.laws.toy import tensor_meaning
 from purefx.lowering.to_ep.make import apart
 from tests.laws.direct import Direct, called_meaning
-from tests.programs import Aliased, Counter, Shared, Tower, exported
+from tests.programs import Aliased, Counter, Shared, Tower, changes_in_export, exported
 from tests.to_ep.support import differences, flattened, imported, loaded, stages
 
 OPERATORS, MODULES = 30, 8

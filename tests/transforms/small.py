@@ -27,7 +27,7 @@ def number(shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Meta:
 def tree(graphs: str, *sections: str) -> px.Program:
     """Return a program that takes one value and gives one, from the text of its graphs and of its other sections."""
     given = ("takes {\nuser x: f32[2]\n}", "gives {\nuser\n}", *sections, dedent(graphs))
-    program = px.parse("\n".join(["program {", *given, "}"]))
+    program = px.parse(re.sub(r"(out_spec .*\n)}\nsignatures {\n", r"\1", "\n".join(["program {", *given, "}"])))
     assert px.verify(program) == ()
     return program
 
@@ -50,7 +50,7 @@ def shown(program: px.Program, *names: str) -> str:
 
 def preserved(frame: str, names: str = "(x)", in_spec: str = "((*,), {})", out_spec: str = "*") -> str:
     """Return the section of a preserved call signature."""
-    return f"signature {frame} {{\nnames {names}\nin_spec {in_spec}\nout_spec {out_spec}\n}}"
+    return f"signatures {{\n{frame}: names {names} in_spec {in_spec} out_spec {out_spec}\n}}"
 
 
 def told(program: px.Program, metas: Mapping[str, Mapping[str, Any]]) -> px.Program:

@@ -171,6 +171,26 @@ def test_what_can_not_be_known_stays_unknown() -> None:
     assert said(gone)["b"] == "None"
 
 
+class TwoResults(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        with torch.no_grad():
+            first, second = x.neg(), x * 2
+        return first, second.relu()
+
+
+def test_a_body_of_an_operator_may_have_an_unknown_result() -> None:
+    """Its meta has None for that result, as a call has."""
+    program = bare(px.import_ep(exported(TwoResults(), torch.ones(2))))
+    (name,) = program.order[1:]
+    kernel = op_of(torch.ops.purefx_infer.loud.default)
+    nodes = [node.evolve(do=kernel) if node.do == NEG else node for node in program.graphs[name].nodes]
+    result = px.infer(program.with_graphs({name: program.graphs[name].with_nodes(nodes)}))
+    values = [node.meta["val"] for _, node in result.nodes() if type(node.meta.get("val")) is tuple]
+    assert [{type(part).__name__ for part in value} for value in values] == [{"NoneType", "FakeTensor"}]
+    assert said(result)["relu"] == "float32 (2,)"
+    assert px.infer(result) is result
+
+
 class Lifted(torch.nn.Module):
     """An operator that returns its operand, and whose schema does not say so."""
 

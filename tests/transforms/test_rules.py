@@ -81,6 +81,7 @@ MATCHES: list[tuple[str, px.RuleSet, Function, str]] = [
     ("operands", FUSED, lambda m, x: torch.relu(functional.linear(x, m.up.weight, m.up.bias)), "linear clamp_min"),
     ("by name", FUSED, lambda m, x: functional.linear(bias=m.up.bias, weight=m.up.weight, input=x).relu(), "linear clamp_min"),
     ("chain", CANCELLED, lambda m, x: neg(neg(neg(neg(neg(x.exp()))))), "exp neg"),
+    ("overlapping", of(lambda x: neg(neg(x)), lambda m, x: torch.abs(x)), lambda m, x: neg(neg(neg(x.exp()))), "exp abs neg"),
     ("commutes", GATED, lambda m, x: torch.sigmoid(x) * x + x * torch.sigmoid(x), "silu silu add"),
     ("inner stays", BESIDE, lambda m, x: (g := torch.sigmoid(x)) * x + g, "sigmoid silu add"),
     ("several results", HALVES, lambda m, x: (h := x.chunk(2, -1))[0] * torch.sigmoid(h[1]), "glu"),

@@ -81,7 +81,7 @@ ONE_COPY = px.rule(lambda x: (x.t(), x.view([2]))).becomes(lambda m, x: (x.clone
 WIDER = px.rule(lambda x: x.double()).becomes(lambda m, x: m.call(torch.ops.aten._to_copy, x, dtype=torch.float64))
 VIEWED = px.rule(lambda x: x.reshape([2])).becomes(lambda m, x: x.view([2]))
 OF_ANOTHER = px.rule(lambda x: torch.neg(x).reshape([2])).becomes(lambda m, x: torch.exp(x).reshape([2]))
-LARGEST = px.rule(lambda x: tuple(torch.max(x, 0))).becomes(lambda m, x: (x.amax(0), x.argmax(0)))
+LARGEST = px.rule(lambda x: ((y := torch.max(x, 0))[0], y[1])).becomes(lambda m, x: (x.amax(0), x.argmax(0)))
 DRAWS = px.rule(at=torch.relu, any_effects=True)(further)
 TWO = px.rule(lambda x, y: (torch.add(x, y), torch.atan2(x, y))).becomes(lambda m, x, y: (torch.mul(x, y), torch.sub(x, y)))
 THREE = px.rule(lambda x, y: (torch.sin(x), torch.sin(x) * y, torch.cos(y))).becomes(

@@ -157,9 +157,3 @@ def test_what_a_pattern_finds(number: int) -> None:
         assert made is program
     else:
         assert text_of(made) == f"{rest or 'tan = aten.tan.default(x)'}; n = aten.cos.default(tan); n"
-
-
-def test_a_number_of_another_type_is_another_one_to_integers() -> None:
-    # What is computed of integers and 1.0 is floating-point; the default alpha=1 is not the 1 that the pattern has.
-    before = given("i = aten.to.dtype(x, torch.int64); a = aten.add.Tensor(i, 1.0); n = aten.cos.default(a); n")
-    assert px.rule(lambda x: x + 1).becomes(lambda m, x: torch.neg(x))(before) is before

@@ -97,15 +97,9 @@ program {
     user
     user
   }
-  signature m {
-    names ()
-    in_spec ((*,), {})
-    out_spec (*, *)
-  }
-  signature n {
-    names ()
-    in_spec ((*,), {})
-    out_spec *
+  signatures {
+    m: in_spec ((*,), {}) out_spec (*, *)
+    n: in_spec ((*,), {}) out_spec *
   }
   graph @""(x) {
     takes = purefx.takes(x)     in m

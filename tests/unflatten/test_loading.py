@@ -82,13 +82,14 @@ def test_loaded(case: Case, way: str) -> None:
 def test_converted(case: Case, way: str) -> None:
     eager = case.make()
     ep = exported(case, eager, way)
-    double = evolve(case, calls=[tuple(arg.double() for arg in args) for args in case.calls])
     for build in BUILDS:
-        lowered = build(ep).double()
-        stored = [*lowered.parameters(), *lowered.buffers()]  # constants keep their type, as in eager
-        assert {tensor.dtype for tensor in stored} <= {torch.float64, torch.int64}
-        assert ties(lowered) == ties(eager)
-        compare(lowered, copy.deepcopy(eager).double(), double)
+        for convert, dtype in ((nn.Module.double, torch.float64), (nn.Module.half, torch.float16)):
+            lowered = convert(build(ep))
+            stored = [*lowered.parameters(), *lowered.buffers()]  # constants keep their type, as in eager
+            assert {tensor.dtype for tensor in stored} <= {dtype, torch.int64}
+            assert ties(lowered) == ties(eager)
+            calls = [tuple(arg.to(dtype) for arg in args) for args in case.calls]
+            compare(lowered, convert(copy.deepcopy(eager)), evolve(case, calls=calls))
         lowered = build(ep).to("meta")
         assert {tensor.device.type for tensor in tensors(lowered)} == {"meta"}
         assert ties(lowered) == ties(eager)
@@ -112,7 +113,13 @@ def test_on_meta(kind: type[nn.Module], way: str) -> None:
         compare(lowered, real, Case(kind, [X, X]))
 
 
-@pytest.mark.parametrize("kind", [ParameterInAList, TiedParameters, TwoNames, WeightNorm])
+PartlyFrozen = module_class(
+    "PartlyFrozen", lambda self, x: self.free(self.fixed(x)), free=lambda: nn.Linear(3, 3),
+    fixed=lambda: nn.Linear(3, 3).requires_grad_(False),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [ParameterInAList, PartlyFrozen, TiedParameters, TwoNames, WeightNorm])
 @pytest.mark.parametrize("way", ["plain", "decomposed"])
 def test_trained(kind: type[nn.Module], way: str) -> None:
     """Each parameter is one parameter for the optimizer, also in copies and after loading."""
@@ -132,7 +139,8 @@ def test_trained(kind: type[nn.Module], way: str) -> None:
         )
         for lowered, original in pairs:
             expected = copy.deepcopy(original)
-            assert [name for name, _ in lowered.named_parameters()] == [name for name, _ in expected.named_parameters()]
+            mine, theirs = ([(name, one.requires_grad) for name, one in each.named_parameters()] for each in (lowered, expected))
+            assert mine == theirs
             for module in (lowered, expected):
                 optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
                 for _ in range(2):

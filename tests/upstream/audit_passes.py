@@ -132,7 +132,7 @@ def audited(published: Published, examples: int, seed: int, seconds: float) -> A
 
 def confirmed(published: Published, found: Finding) -> str:
     """Return what torch alone says of a mistake: the last lines of the script; empty where it sees none."""
-    if found.program is None or published.over == "exported_program" or found.law not in COMPARED:
+    if published.over == "exported_program" or found.law not in COMPARED:
         return ""
     as_given = px.from_fx_pass(lambda module: torch.fx.GraphModule(module, copy.deepcopy(module.graph)))(found.program)
     script = px.to_script(as_given, rewrite=source_of(published, found.law), calls=CALLS)
@@ -162,7 +162,7 @@ def _prints(lines: Sequence[str], program: px.Program) -> list[str]:
 
 def size(found: Finding) -> int:
     """Return how many nodes the program of a finding has."""
-    return sum(1 for _ in found.program.nodes()) if found.program is not None else 0
+    return sum(1 for _ in found.program.nodes())
 
 
 def slug(published: Published) -> str:

@@ -28,7 +28,7 @@ def test_known_mistakes_are_found_and_made_small(name: str) -> None:
     report = survey_pass(published.run, contract=published.contract, examples=150, seed=0, seconds=30.0)
     found = [each.program for each in report.findings if each.law in ("meaning", "effects", "graph")]
     assert found, report
-    sizes = [sum(type(node.do) is px.Op for _, node in program.nodes()) for program in found if program is not None]
+    sizes = [sum(type(node.do) is px.Op for _, node in program.nodes()) for program in found]
     assert min(sizes) <= 6, [str(program) for program in found]
 
 

@@ -67,7 +67,7 @@ def test_a_violation_shows_place_lines_source_and_advice() -> None:
     assert text.startswith("defined-values: it uses 'ww', which its graph does not define\n  at lin / y\n")
     assert [line[0] for line in violation.context] == [" ", " ", ">", " "]
     assert "w = " in violation.context[1]
-    assert "from model.py:12, in forward: return self.lin(x)" in text
+    assert "from model.py:12 in forward: return self.lin(x)" in text
     assert "to do: keep the node" in text
     assert pickle.loads(pickle.dumps(violation)) == violation
 

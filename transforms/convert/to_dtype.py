@@ -81,7 +81,7 @@ class Casts:
         changed |= {(name, node.name) for name, node in nodes if type(node.do) is Get or is_check(node)}
         changed |= self._flip({(name, node.name) for name, node in nodes if self._follows(node)})
         while True:
-            self.program = Interpreter(self.program, frozenset(changed), lenient=True).program()
+            self.program = Interpreter(self.program, frozenset(changed)).program(lenient=True)
             found = [((name, node.name), self._too_wide(name, node)) for name, node in self.program.nodes()]
             self.refusing = {place: wide for place, wide in found if wide}
             if not self.refusing:

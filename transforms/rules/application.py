@@ -7,7 +7,7 @@ a body disagree, the body is split.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import cycle
 from typing import Any
@@ -16,7 +16,7 @@ import torch
 from attrs import frozen
 
 from ...ir.arguments import Ref, refs_in
-from ...ir.calls.call_graph import Instance, all_instances, called_at, inner_instances
+from ...ir.calls.call_graph import all_instances, instances
 from ...ir.errors import InvalidProgram, RuleError
 from ...ir.graph import Call, Graph, Node, Op, common_prefix, place_of
 from ...ir.importing.constants import with_constants
@@ -26,6 +26,7 @@ from ...ir.names import Names
 from ...ir.own_operators import is_boundary
 from ...ir.program import Program
 from ..cleanup import infer
+from ..shared_bodies import specialised
 from ..transformation import Fuel
 from .draft import Draft, NewState, as_staged, meta_of, origin_of_match
 from .explanation import CONDITION, MEMORY, UNCHANGED, Left, RewriteLog
@@ -64,6 +65,8 @@ class _Answer:
     """The replacement of a match, for one instance of the graph."""
 
     place: Match
+    where: tuple[dict[str, Node], str]
+    """The nodes to remove with the match if nothing else uses them, and the node before which to insert the replacement."""
     template: Template
     nodes: Sequence[Node]
     results: Sequence[Ref]
@@ -94,8 +97,6 @@ class Sweep:
         self.classes: Mapping[str, int] = {}
         """The class of each instance, if they disagree: the walk stops there, and continues after the split."""
         self.has_tensors = False
-        self.has_values = True
-        """Whether all values are known."""
         self.at_fixpoint = False
         """Whether another walk would find nothing."""
         self.is_waiting = False
@@ -104,7 +105,6 @@ class Sweep:
         self._present = {id(do.target) for do in self.graph.distinct if type(do) is Op}
         """The operators of the graph and of new nodes."""
         self._rules: dict[int, Sequence[Any]] = {}
-        self._at: dict[int, Mapping[str, Any]] = {}
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -120,12 +120,11 @@ class Sweep:
         """Return the current node of a value; None for an input."""
         return self.draft.nodes.get(name)
 
-    def values_at(self, instance: int) -> Mapping[str, Any]:
-        """Return the fake values at one instance, by name, without those that differ between its calls."""
-        if instance not in self._at:
-            several = [values_of(graph) for graph in self.places.calls.at(self.name, self.paths[instance])]
-            self._at[instance] = several[0] if len(several) == 1 else {}
-        return self._at[instance]
+    @cached_property
+    def values_at(self) -> Sequence[Mapping[str, Any]]:
+        """The fake values at each instance, by name; none if the instance is called several times."""
+        calls = [self.places.calls.at(self.name, path) for path in self.paths]
+        return [values_of(several[0]) if len(several) == 1 else {} for several in calls]
 
     @cached_property
     def legality(self) -> Legality:
@@ -137,14 +136,13 @@ class Sweep:
         wanted = {id(do) for do in self.graph.distinct if id(do.target if type(do) is Op else type(do)) in self.work.by_id}
         candidates = [node.name for node in self.graph.nodes if id(node.do) in wanted] if wanted else []
         for at in reversed(candidates) if self.work.is_top_down else candidates:
-            todo = [at]
+            self.at, todo = at, [at]
             while todo and not self.fuel.refused and not self.classes:
                 name = todo.pop()
                 if name in self.draft.nodes:
-                    todo += reversed(self._rewritten(name, at))
-        if not candidates or not self.draft.known:
+                    todo += reversed(self._rewritten(name))
+        if not candidates or not self.draft.is_changed:
             return self.graph
-        self.has_values = self.draft.has_values
         nodes, new = self.draft.nodes, [name for names in self.draft.made.values() for name in names]
         again = [name for name in (*candidates, *new) if name in nodes and id(root_of(nodes[name])) in self.work.by_id]
         self.at_fixpoint = not self.is_waiting and not again
@@ -152,15 +150,15 @@ class Sweep:
         self.__dict__.pop("legality", None)  # it refers to the walk: without this cycle the walk is freed at once
         return made
 
-    def _rewritten(self, name: str, at: str) -> list[str]:
+    def _rewritten(self, name: str) -> list[str]:
         # The names of the new nodes, if a rule matched.
         node = self.draft.nodes[name]
-        search = Search(self.node_of, self.work.arguments)
+        search = Search(self.node_of)
         for rule in self._rules_at(id(root_of(node))):
             if rule.once and name in self.hits.made and self.hits.made[name].rule == rule.name:
                 continue
-            for found in search.results(rule.pattern, node, lambda value: self._users_of(value, at)):
-                if (made := self._applied(rule, found, at)) is not None:
+            for found in search.results(rule.pattern, node, self._users_of):
+                if (made := self._applied(rule, found)) is not None:
                     return made
         return []
 
@@ -171,21 +169,18 @@ class Sweep:
             self._rules[root] = [rule for rule in several if not any(map(self._present.isdisjoint, rule.needs))]
         return self._rules[root]
 
-    def _users_of(self, name: str, at: str) -> list[Node]:
-        # Those that the walk has visited.
+    def _users_of(self, name: str) -> list[Node]:
+        # Those before the current node of the graph.
         nodes, position = self.draft.nodes, self.draft.position
         users = [nodes[user] for user in self.graph.users.get(name, ()) if user in nodes]
-        return [user for user in users if position[user.name] < position[at] and name in user.refs()]
+        return [user for user in users if position[user.name] < position[self.at] and name in user.refs()]
 
-    def _applied(self, rule: Any, found: Found, at: str) -> list[str] | None:
-        possible = self._possible(rule, found, at)
-        if possible is None:
-            return None
-        answers = self._answers(rule, found, at)
+    def _applied(self, rule: Any, found: Found) -> list[str] | None:
+        answers = self._answers(rule, found)
         first = answers[0]
         if self.classes or first is None:
             return None
-        root, made = first.place.root, first.nodes
+        root, made, (gone, before) = first.place.root, first.nodes, first.where
         if not self.fuel.burn("apply", rule.name, "at", root.name, graph=self.name):
             return None
         gone_by_it = first.place.found.roots if rule.keeps_inner else first.place.found.distinct
@@ -195,34 +190,29 @@ class Sweep:
                 self.has_tensors |= any(isinstance(source, torch.Tensor) for source in answer.template.sources)
                 self.state.add(path, answer.place.notes.added)
                 self.state.drop(path, answer.place.notes.dropped)
-        if first.place.found is not found:
-            possible = self._possible(rule, first.place.found, at)
-            assert possible is not None
-        gone, before = possible
         # Reads of dropped state are removed with the match, if nothing else uses them; they do not block it.
         gone.update({name: self.draft.nodes[name] for name in first.place.notes.reads if name in self.draft.nodes})
-        self._take(rule, first, gone, before, at)
+        self._take(rule, first, gone, before)
         return [node.name for node in made if node.name in self.draft.nodes and before == root.name]
 
-    def _possible(self, rule: Any, found: Found, at: str) -> tuple[dict[str, Node], str] | None:
+    def _possible(self, rule: Any, found: Found) -> tuple[dict[str, Node], str] | None:
         # The nodes to remove with a match if nothing else uses them, and the node before which to insert the replacement.
-        place = self.legality.place_of(found, at, keeps_inner=rule.keeps_inner)
+        place = self.legality.place_of(found, keeps_inner=rule.keeps_inner)
         return self._leave(rule, found, place) if isinstance(place, str) else place
 
     def _leave(self, rule: Any, found: Found, why: str) -> None:
-        if self.work.left is not None:
-            self.left.append(Left(rule.name, found.nodes[0], why, self.name))
+        self.left.append(Left(rule.name, found.nodes[0], why, self.name))
 
     # -- replacements -----------------------------------------------------------------------------------------------------------
 
-    def _answers(self, rule: Any, found: Found, at: str) -> list[_Answer | None]:
+    def _answers(self, rule: Any, found: Found) -> list[_Answer | None]:
         # The replacement for the first instance, and for the others if it depends on the instance.
         names = self.draft.names
-        place, first = self._answer(rule, found, at, 0, names)
+        place, first = self._answer(rule, found, 0, names)
         if not place.notes.by_instance or len(self.paths) == 1:
             return [first]
         used = [node.name for node in first.nodes] if first is not None else []
-        others = [self._answer(rule, found, at, number, names.without(used))[1] for number in range(1, len(self.paths))]
+        others = [self._answer(rule, found, number, names.without(used))[1] for number in range(1, len(self.paths))]
         answers = [first, *others]
         codes = [None if first is None or each is None else each.code(first) for each in answers]
         known = [codes.index(code) if each is not None else -1 for code, each in zip(codes, answers, strict=True)]
@@ -230,9 +220,12 @@ class Sweep:
             self.classes = dict(zip(self.paths, known, strict=True))
         return answers
 
-    def _answer(self, rule: Any, found: Found, at: str, instance: int, names: Names) -> tuple[Match, _Answer | None]:
+    def _answer(self, rule: Any, found: Found, instance: int, names: Names) -> tuple[Match, _Answer | None]:
         # None if a condition does not hold, the replacement is None, or it is not legal.
         place = Match(self, common_prefix([node.stack for node in found.nodes]), instance, found, rule.variables)
+        where = self._possible(rule, found)
+        if where is None:
+            return place, None
         try:
             if not place.holds(rule.where):
                 return place, self._leave(rule, found, CONDITION)
@@ -251,14 +244,14 @@ class Sweep:
         nodes, results = template.at(root, place.stack, sources, names, meta_of(root, origin_of_match(place, rule.name)))
         if type(root.do) is Call:
             check_call(place, nodes)
-        if len(place.found.nodes) > len(found.nodes) and self._possible(rule, place.found, at) is None:
+        if place.found is not found and (where := self._possible(rule, place.found)) is None:
             return place, None
         if [result.name for result in results] == [root.name for root in roots]:
             return place, self._leave(rule, found, UNCHANGED)
         self.legality.check_effects(rule.name, place, nodes, any_effects=rule.any_effects)
         if not self.legality.shares_alike(roots, place.found.distinct, nodes, results):
             return place, self._leave(rule, found, MEMORY)
-        return place, _Answer(place, template, nodes, results)
+        return place, _Answer(place, where, template, nodes, results)
 
     def _template(self, rule: Any, place: Match) -> tuple[Template, Sequence[Any]] | None:
         # The traced replacement and its operands; cached by described operands, unless it depends on more.
@@ -266,24 +259,22 @@ class Sweep:
         chosen = [value for part, value in place.found.values.items() if role(part) == "any_of"]
         refs = [*dict.fromkeys(refs_in(tuple(values), ()))]
         names = {name: f"{number}" for number, name in enumerate(refs)}
-        key = rule, tuple(chosen), tuple([_described(value, place, names) for value in values])
+        key = rule, tuple(chosen), described(tuple(values), names, place.val)
         if key in self.work.templates:
             template = self.work.templates[key]
             return template, [*map(Ref, refs), *template.sources[len(refs) :]]
-        place.notes.looked = bool(place.operands.sources) or any(isinstance(value, Through) for value in values)
-        operands = [place.operand(value) for value in values]
-        looked, place.notes.looked = place.notes.looked, False
+        is_plain = not place.operands.sources and not any(isinstance(value, Through) for value in values)
+        operands, place.notes.looked = [place.operand(value) for value in values], False
         template = place.traced(rule, operands)
         if template is None:
             return None
-        if not looked and not place.notes.looked:
+        if is_plain and not place.notes.looked:
             self.work.templates[key] = template
         return template, template.sources
 
-    def _take(self, rule: Any, answer: _Answer, inner: Mapping[str, Node], before: str, at: str) -> None:
-        # `before` is one of the nodes up to here.
+    def _take(self, rule: Any, answer: _Answer, inner: Mapping[str, Node], before: str) -> None:
         draft, roots = self.draft, [root.name for root in answer.place.found.roots]
-        span = [node.name for node in draft.span(inner, answer.place.root.name, at)] if len(roots) > 1 else roots
+        span = [node.name for node in draft.span(inner, answer.place.root.name)] if len(roots) > 1 else roots
         results = dict(zip(roots, answer.results, strict=True))
         made = draft.checked(answer.nodes, results, are_known=answer.template.values_are_known and not self.places.has_regions)
         draft.insert(made, before)
@@ -291,7 +282,9 @@ class Sweep:
             self._present |= more
             self._rules.clear()
         new = [node.name for node in made]
-        draft.note_replaced([result for result in answer.results if result.name not in new], answer.place, rule.name)
+        for result in answer.results:
+            if result.name not in new:
+                draft.add_origin(result.name, origin_of_match(answer.place, rule.name))
         for root in sorted(roots, key=span.index, reverse=True):
             draft.replace(root, results[root], inner)
 
@@ -303,13 +296,12 @@ class Application:
         self.before = self.program = program
         self.is_top_down = rules.is_top_down
         self.fuel = fuel
-        self.left: dict[str, list[Left]] | None = {} if explains else None
-        """The matches that the last walk over each graph skipped; kept for explanations only."""
+        self.explains = explains
+        self.left: dict[str, list[Left]] = {}
+        """The matches that the last walk over each graph skipped."""
         self.by_id = {id(root): several for root, several in rules.index.items()}  # the hash of an operator of torch is slow
-        self.state, self.fakes = NewState(program), FakeValues(program)
+        self.state, self.fakes = NewState(program, {}), FakeValues(program)
         self.templates: dict[Any, Template] = {}
-        self.arguments: dict[int, Any] = {}
-        """The arguments of nodes by parameter, by the id of the node; the nodes are kept alive here."""
         self.hits = {name: RewriteLog(name, program.graphs[name]) for name in program.order}
 
     def run(self) -> Program:
@@ -325,20 +317,21 @@ class Application:
     def _walk(self, todo: Iterable[str]) -> list[str]:
         # A match may enable another one before it, so changed graphs are walked again.
         program, places = self.program, Places(self.program)
+        self.state = NewState(program, self.state.dropped)
         walks = [Sweep(self, name, places) for name in todo]
-        if self.left is not None:
-            self.left.update({walk.name: walk.left for walk in walks})
+        self.left.update({walk.name: walk.left for walk in walks})
         graphs = {walk.name: walk.run() for walk in walks}
         changed = {name: graph for name, graph in graphs.items() if graph is not program.graphs[name]}
         if changed:
             made = self.state.applied(program.with_graphs(changed))
             if any(walk.has_tensors for walk in walks):
                 made = with_constants(made)
-            self.program = made if all(walk.has_values for walk in walks) else self._inferred(made)
+            has_values = all(walk.draft.has_values for walk in walks if walk.name in changed)
+            self.program = made if has_values else self._inferred(made)
         apart = [walk for walk in walks if walk.classes]
         # One body at a time: a split may create versions of the calling bodies.
         versions = self._split(apart[0]) if apart else []
-        again = [walk.name for walk in walks if walk.name in changed and (not walk.at_fixpoint or walk.left)]
+        again = [walk.name for walk in walks if walk.name in changed and (not walk.at_fixpoint or (self.explains and walk.left))]
         return [*dict.fromkeys([*again, *versions, *[walk.name for walk in apart]])]
 
     def _inferred(self, made: Program) -> Program:
@@ -351,11 +344,14 @@ class Application:
             raise
 
     def _split(self, walk: Sweep) -> list[str]:
-        apart, versions = specialised(self.program, walk.name, walk.classes)
-        self.program = self._inferred(apart)  # values that differed between instances may be known in each version
-        for new, old in versions.items():
-            self.hits[new] = RewriteLog(new, self.program.graphs[new], self.hits[old].made)
-        return list(versions)
+        program = self.program
+        keys = {place: walk.classes[place[1]] if place[0] == walk.name else None for place in instances(program)}
+        graphs, sources = specialised(program, keys, lambda place: program.graphs[place[0]], Names(program.graphs))
+        self.program = self._inferred(program.with_graphs(graphs))  # values that differed may be known in each version
+        versions = [new for new, old in sources.items() if new != old]
+        for new in versions:
+            self.hits[new] = RewriteLog(new, self.program.graphs[new], self.hits[sources[new]].made)
+        return versions
 
 
 def check_branches(program: Program, rules: Sequence[str]) -> None:
@@ -371,13 +367,6 @@ def check_branches(program: Program, rules: Sequence[str]) -> None:
                 raise RuleError(f"{wrote}: a replacement has another type or size: {place}. Cast it, or match in all branches")
 
 
-def _described(value: Any, place: Match, names: Mapping[str, str]) -> Any:
-    # The properties of an operand that affect operators, and which operands are the same value.
-    if type(value) is Ref:
-        return names[value.name], described(place.val(value))
-    return tuple([_described(each, place, names) for each in value]) if isinstance(value, tuple) else described(value)
-
-
 def check_call(m: Match, made: Sequence[Node]) -> None:
     """Check that nodes may replace a call of a module.
 
@@ -390,47 +379,3 @@ def check_call(m: Match, made: Sequence[Node]) -> None:
         raise RuleError(f"the module {name} returns {len(body.output)} values: match a module with one, or operators of its body")
     if any(map(is_boundary, body.nodes)) and not any(node.do == call for node in made):
         raise RuleError(f"the call of {name} has a preserved signature, so a rule cannot remove it: compute with m.value")
-
-
-def specialised(program: Program, graph: str, classes: Mapping[str, Hashable]) -> tuple[Program, Mapping[str, str]]:
-    """Return a program in which instances of a body share it only within their class.
-
-    Args:
-        program: any valid program.
-        graph: the id of the body.
-        classes: the class of each instance, by path.
-
-    Returns:
-        The program, and the original body of each new id.
-
-    >>> from purefx.ir import Call, Frame, Input, Ref
-    >>> body = Graph((Input("a"),), (), Ref("a"))
-    >>> calls = [Node(name, Call(Frame(name), "f"), (Ref("x"),)) for name in "yzw"]
-    >>> program = Program.of({"": Graph((Input("x"),), tuple(calls), Ref("w")), "f": body})
-    >>> made, versions = specialised(program, "f", {"y": 0, "z": 1, "w": 0})
-    >>> [node.do.graph for node in made.main.nodes], dict(versions)
-    (['f', 'z', 'f'], {'z': 'f'})
-    """
-    paths, names = all_instances(program), Names(program.graphs)
-    version: dict[Instance, str] = {}
-    source: dict[str, Instance] = {}
-    for name in program.bottom_up:
-        groups: dict[Hashable, list[str]] = {}
-        for path in paths[name]:
-            # The class of an instance, or the versions of its callees.
-            called = tuple([version[each] for each in inner_instances(program, (name, path)) if each in version])
-            groups.setdefault(classes[path] if name == graph else called, []).append(path)
-        for number, several in enumerate(groups.values()):
-            new = name if number == 0 else names.fresh(several[0] if len(several) == 1 and several[0] else name)
-            source[new] = name, several[0]
-            version.update({(name, path): new for path in several})
-
-    def made(name: str, path: str) -> Graph:
-        body, found = program.graphs[name], dict[str, Node]()
-        for node in body.callers:
-            called = dict(called_at(node, path))
-            found[node.name] = node.calling(lambda inner, called=called: version[inner, called[inner]])
-        return body.with_nodes([found.get(node.name, node) for node in body.nodes])
-
-    graphs = {new: made(*old) for new, old in source.items()}
-    return program.with_graphs(graphs), {new: old for new, (old, _) in source.items() if new != old}

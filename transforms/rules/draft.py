@@ -13,7 +13,6 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
-from attrs import frozen
 
 from ...ir.analysis.history import made_of_value
 from ...ir.arguments import Ref, replace_refs
@@ -81,15 +80,13 @@ class Draft:
         self.inputs = {formal.name: formal for formal in graph.inputs}
         self.nodes: dict[str, Node] = {node.name: node for node in graph.nodes}
         """The current nodes."""
-        self.known: dict[str, Ref] = {}
-        """The values that replace those of removed nodes."""
+        self.is_changed = False
         self.made: dict[str, list[str]] = {}
         """The names of a node of the graph and of the nodes inserted before it, in order."""
         self.has_values = True
         """Whether all new values are known and have the types of those that they replace, so inference can be skipped."""
         self._at: dict[str, str] = {}
         self._users: dict[str, dict[str, None]] = {}
-        self._replaces: dict[str, list[Meta]] = {}
         self._output = graph.output
         self._returned = set(graph.output_refs())
 
@@ -112,16 +109,15 @@ class Draft:
         """Return whether the graph returns a value, or a node outside of some uses it."""
         return name in self._returned or any(user not in nodes for user in self.users(name))
 
-    def span(self, inner: Collection[str], last: str, at: str) -> list[Node]:
+    def span(self, inner: Collection[str], last: str) -> list[Node]:
         """Return the current nodes from the first of some to the last of them, in order.
 
         Args:
             inner: the nodes, by name.
             last: the last of them.
-            at: the original node at or before which the last one is.
         """
-        first = min([self.position[self._at.get(name, name)] for name in inner])
-        there = self.source.nodes[first : self.position[at] + 1]
+        first, *_, end = sorted([self.position[self._at.get(name, name)] for name in (*inner, last)])
+        there = self.source.nodes[first : end + 1]
         names = [name for node in there for name in self.made.get(node.name, (node.name,)) if name in self.nodes]
         return [self.nodes[name] for name in names[: names.index(last) + 1]]
 
@@ -139,20 +135,19 @@ class Draft:
             for name in node.refs():
                 self._own(name)[node.name] = None
 
-    def note_replaced(self, values: Iterable[Ref], place: Any, rule: str) -> None:
-        """Add a match to the origin of the values of the graph that replace it."""
-        for value in values:
-            self._replaces.setdefault(value.name, []).append(origin_of_match(place, rule))
+    def add_origin(self, name: str, origin: Meta) -> None:
+        """Add the origin of a match to a node or an input that replaces it."""
+        table: dict[str, Any] = self.nodes if name in self.nodes else self.inputs
+        (table[name],) = with_replaced_origins([table[name]], {name: [origin]})
 
     def replace(self, name: str, by: Ref, inner: Collection[str]) -> None:
         """Redirect all users of a value to another one, and remove those of ``inner`` that are unused, the last first."""
         if by.name == name:
             return
-        users, known = self._own(name), {name: by}
+        self.is_changed, users, known = True, self._own(name), {name: by}
         # Whether a value can replace another one without inferring the users again; `checked` compares new values.
         was, now = self.value(name, UNKNOWN), self.value(by.name, UNKNOWN)
         is_alike = by.name in self._at or was is UNKNOWN or now is UNKNOWN or now is was or agrees(now, was)
-        self.known[name] = by
         self._users[name] = {}
         theirs = self._own(by.name)
         for user in users:
@@ -177,13 +172,7 @@ class Draft:
     def graph(self) -> Graph:
         """Return the current graph."""
         names = [name for node in self.source.nodes for name in self.made.get(node.name, (node.name,)) if name in self.nodes]
-        inputs, nodes = self.source.inputs, tuple([self.nodes[name] for name in names])
-        replaced = dict[str, list[Meta]]()
-        for name, metas in self._replaces.items():
-            while name in self.known:  # it was replaced too
-                name = self.known[name].name
-            replaced.setdefault(name, []).extend(metas)
-        return Graph(with_replaced_origins(inputs, replaced), with_replaced_origins(nodes, replaced), self._output)
+        return Graph(tuple(self.inputs.values()), tuple([self.nodes[name] for name in names]), self._output)
 
     # -- values -----------------------------------------------------------------------------------------------------------------
 
@@ -213,31 +202,26 @@ class Draft:
 # -- state ----------------------------------------------------------------------------------------------------------------------
 
 
-@frozen(eq=False)
-class Addition:
-    """New state of a replacement, for one instance."""
-
-    kind: SlotKind
-    value: torch.Tensor
-    persistent: bool = True
-
-
 class NewState:
     """Pending changes of the state of a program.
 
     Args:
         program: the program before the changes.
+        dropped: state to drop as soon as nothing reads it.
     """
 
-    def __init__(self, program: Program) -> None:
-        self.program = program
-        self.state = program.state
+    def __init__(self, program: Program, dropped: dict[str, None]) -> None:
+        self.program, self.dropped = program, dropped
         self.added: dict[str, Slot] = {}
-        self.dropped: dict[str, None] = {}
+
+    @cached_property
+    def slots(self) -> dict[str, Slot]:
+        """The state of the program, and the added one."""
+        return dict(self.program.state.slots.items())
 
     @cached_property
     def _ids(self) -> TensorIds:
-        return TensorIds(self.state)
+        return TensorIds(self.program.state)
 
     @cached_property
     def _modules(self) -> frozenset[str]:
@@ -254,14 +238,14 @@ class NewState:
         effects = summary(self.program.main, node_effects(self.program, self.program.main))
         slots = {*effects.writes_slots, *[self.inputs[name] for name in effects.writes if name in self.inputs]}
         slots.update(spec.slot for spec in self.program.signature.outputs if type(spec) is StateMutation)
-        return frozenset(self.state[slot].storage for slot in slots if slot in self.state)
+        return frozenset(self.program.state[slot].storage for slot in slots if slot in self.program.state)
 
     def tensor(self, slot: str) -> torch.Tensor | None:
         """Return the tensor of a slot; None if the slot has no tensor, or the program writes it."""
-        found = self.added.get(slot) or self.state.slots.get(slot)
-        if found is None or not isinstance(found.value, torch.Tensor):
+        found = self.slots.get(slot)
+        if found is None or not isinstance(found.value, torch.Tensor) or found.storage in self._written:
             return None
-        return found.value if slot in self.added or found.storage not in self._written else None
+        return found.value
 
     def constant(self, slot: str, *, buffers: bool, parameters: bool) -> torch.Tensor | None:
         """Return the tensor of a slot that neither training nor loading changes; None if they may.
@@ -271,15 +255,13 @@ class NewState:
             buffers: include persistent buffers, although others may be loaded.
             parameters: include parameters, although they are trained and loaded.
         """
-        value, state = self.tensor(slot), self.state
+        value = self.tensor(slot)
         if value is None:
             return None
-        storage = (self.added.get(slot) or state[slot]).storage
-        trained = [spec.slot for spec in self.program.signature.outputs if type(spec) is StateGradient]
-        others = {
-            each.kind for each in (*state.slots.values(), *self.added.values()) if each.storage == storage and each.persistent
-        }
-        is_open = any(state[slot].storage == storage for slot in trained) or any(storage in pair for pair in state.entangled)
+        storage = self.slots[slot].storage
+        trained = [self.slots[spec.slot].storage for spec in self.program.signature.outputs if type(spec) is StateGradient]
+        others = {each.kind for each in self.slots.values() if each.storage == storage and each.persistent}
+        is_open = storage in trained or any(storage in pair for pair in self.program.state.entangled)
         is_open |= (SlotKind.BUFFER in others and not buffers) or (SlotKind.PARAMETER in others and not parameters)
         return None if is_open else value
 
@@ -297,16 +279,16 @@ class NewState:
         """
         if not word.isidentifier():
             raise RuleError(f"{word!r} cannot be the name of state: use a valid attribute name, without dots")
-        used, number, name = (self.state.slots, self.added, self._modules), 0, nested(owner, word)
+        used, number, name = (self.slots, self._modules), 0, nested(owner, word)
         while name in taken or any(join(path, name) in each for path in paths for each in used):
             number += 1
             name = nested(owner, f"{word}_{number}")
         return name
 
-    def add(self, path: str, additions: Mapping[str, Addition]) -> None:
+    def add(self, path: str, additions: Mapping[str, Slot]) -> None:
         """Add state to one instance of a body, by names relative to the body."""
         for name, new in additions.items():
-            self.added[join(path, name)] = self._ids.slot(new.value, new.kind, persistent=new.persistent)
+            self.slots[join(path, name)] = self.added[join(path, name)] = self._ids.renumbered(new)
 
     def drop(self, path: str, slots: Iterable[str]) -> None:
         """Drop state of one instance, by names relative to the body, with all its unread names."""
@@ -314,15 +296,12 @@ class NewState:
 
     def applied(self, program: Program) -> Program:
         """Return a program with the added state, and without dropped state that nothing reads."""
-        if self.added:
-            program = with_slots(program, self.added)
-            self.program, self.state, self.added = program, program.state, {}
-        if self.dropped:
-            state = program.state
-            tied = {name for slot in self.dropped if slot in state.slots for name in state.by_cell[state[slot].cell]}
-            program = without_slots(program, tied - state_uses(program).keys())
-            self.program, self.state = program, program.state
-        return program
+        program = with_slots(program, self.added) if self.added else program
+        if not self.dropped:
+            return program
+        state = program.state
+        tied = {name for slot in self.dropped if slot in state.slots for name in state.by_cell[state[slot].cell]}
+        return without_slots(program, tied - state_uses(program).keys())
 
 
 def parameter_of(value: Any) -> Any:

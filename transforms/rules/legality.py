@@ -9,27 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from itertools import combinations
-from typing import Any
 
 import torch
-from attrs import evolve
 
 from ...ir.analysis.numbers import computed_of
 from ...ir.arguments import Arg, Ref, refs_in, same_arg
-from ...ir.effects.declared import NOTHING, NodeEffects
+from ...ir.effects.declared import NodeEffects
 from ...ir.effects.dependencies import dependencies
 from ...ir.effects.resolved import resolver
 from ...ir.errors import RuleError
-from ...ir.graph import Call, Node, Op, place_of
+from ...ir.graph import Node, Op, place_of
 from ...ir.program import Program
-from ..memory import Memory, is_view, output_aliases
+from ..memory import Memory, computes, is_view, output_aliases
 from ..regions import is_check
 from .draft import Draft
 from .explanation import BETWEEN, TWO_NODES
 from .match import Match
 from .matching import Found, operands_of
-
-WITHOUT_SHARING: Mapping[str, Any] = {"aliases": (), "aliases_slots": (), "results": (), "reads_slots": ()}
 
 DETACH = "aten.detach_.default"
 """Writes the autograd state of a tensor, but not its contents."""
@@ -49,14 +45,14 @@ class Legality:
         self.program, self.name, self.draft, self.paths = program, name, draft, paths
         self.graph = program.graphs[name]
 
-    def _is_movable(self, inner: Collection[str], at: str) -> bool:
+    def _is_movable(self, inner: Collection[str], root: str) -> bool:
         # Whether all nodes of a match can move to the last one: no node between must come after one of them.
         position = self.draft.position
         if len(inner) == 1 or not self.is_acting:
             return True
         if any(name not in position for name in inner):
             return False  # the dependencies of new nodes are unknown until the next walk
-        first, last = min(position[name] for name in inner), position[at]
+        first, last = min(position[name] for name in inner), position[root]
         acting = [node for node in self.graph.nodes[first : last + 1] if self.acts(node)]
         if not acting:
             return True
@@ -154,9 +150,7 @@ class Legality:
 
     def acts(self, node: Node) -> bool:
         """Return whether a node has side effects."""
-        if type(node.do) is Op:
-            return node.do.effects.acts
-        return type(node.do) is Call and evolve(self.effects_of(node), **WITHOUT_SHARING) != NOTHING
+        return node.do.effects.acts if type(node.do) is Op else not computes(self.effects_of(node))
 
     @cached_property
     def is_acting(self) -> bool:
@@ -192,26 +186,22 @@ class Legality:
 
     # -- the place of a replacement ---------------------------------------------------------------------------------------------
 
-    def place_of(self, found: Found, at: str, *, keeps_inner: bool) -> tuple[dict[str, Node], str] | str:
+    def place_of(self, found: Found, *, keeps_inner: bool) -> tuple[dict[str, Node], str] | str:
         """Return the nodes to remove with a match if nothing else uses them, and the node to insert the replacement before.
 
         Args:
             found: the match.
-            at: the node of the graph at which it was found.
             keeps_inner: whether to keep inner values for their other users.
 
         Returns:
             Both, or the reason to skip the match.
         """
-        if len(found.nodes) == 1:
-            root = found.nodes[0]
-            return {root.name: root}, root.name
         inner = self._inner(found)
         if not self._is_free(found, inner, keeps_inner=keeps_inner):
             return self._used(found, inner, keeps_inner=keeps_inner)
         if not self.is_one(found):
             return TWO_NODES
-        before = self._spot(found, inner, at)
+        before = self._spot(found, inner)
         return BETWEEN if before is None else (inner, before)
 
     def _used(self, found: Found, inner: Mapping[str, Node], *, keeps_inner: bool) -> str:
@@ -222,11 +212,11 @@ class Legality:
         advice = "; keeps_inner=True keeps these values for them" if self._is_free(found, inner, keeps_inner=True) else ""
         return f"other nodes use its inner values: {'; '.join(uses)}{'' if keeps_inner else advice}"
 
-    def _spot(self, found: Found, inner: Mapping[str, Node], at: str) -> str | None:
+    def _spot(self, found: Found, inner: Mapping[str, Node]) -> str | None:
         # The node to insert the replacement before: the last of the match; with several results, maybe an earlier one.
         if not found.several:
-            return found.nodes[0].name if self._is_movable(inner, at) else None
-        span = self.draft.span(inner, found.nodes[0].name, at)
+            return found.nodes[0].name if self._is_movable(inner, found.nodes[0].name) else None
+        span = self.draft.span(inner, found.nodes[0].name)
         if any(self.acts(node) for node in span if node.name not in inner):
             return None
         # Before the first other user of a result, and after all operands.

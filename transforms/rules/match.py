@@ -18,9 +18,9 @@ from ...ir.graph import Call, Get, Node, Op, Stack
 from ...ir.names import did_you_mean, join, nested
 from ...ir.program import Program
 from ...ir.signature import StateMutation
-from ...ir.state import SlotKind
+from ...ir.state import Slot, SlotKind
 from ...ir.torch_private import FAKE_REFUSALS, FakeTensor, unguarded
-from .draft import Addition, parameter_of
+from .draft import parameter_of
 from .matching import Found, Search, holds
 from .pattern import Pattern, Through, arranged
 from .trace import KEPT, Operands, Template, Unknown
@@ -35,7 +35,7 @@ class Notes:
 
     by_instance: bool = False
     """Whether the result may differ between the modules that share the body."""
-    added: dict[str, Addition] = Factory(dict)
+    added: dict[str, Slot] = Factory(dict)
     """New state, by the name that the body writes."""
     dropped: dict[str, None] = Factory(dict)
     reads: dict[str, None] = Factory(dict)
@@ -166,7 +166,7 @@ class Match:
         known = self.scope.draft.value(arg.name)
         if known is None and len(self.scope.paths) > 1:  # the instances may have distinct known values
             self.notes.by_instance = True
-            known = self.scope.values_at(self.instance).get(arg.name)
+            known = self.scope.values_at[self.instance].get(arg.name)
         return known
 
     def shape(self, what: Any) -> tuple[Any, ...] | None:
@@ -270,7 +270,7 @@ class Match:
         """
         names = [name for node in self.found.nodes for name in (node.name, *node.refs())]
         if len(self.scope.paths) > 1 and any(self.scope.draft.value(name) is None for name in names):
-            self.scope.values_at(self.instance)  # computed now: nothing else may run while the replacement is recorded
+            _ = self.scope.values_at  # computed now: nothing else may run while the replacement is recorded
         self.notes.generators = generator_states()
         count, may_leave = len(self.found.several), rule.written is rule.replacement  # only at= may return None
 
@@ -384,7 +384,7 @@ class Match:
     def _new(self, name: str, kind: SlotKind, value: torch.Tensor, *, persistent: bool = True) -> Any:
         self.notes.by_instance = self.notes.looked = True
         slot = self.scope.state.free(self._owner, name, self.scope.paths, self.notes.added)
-        self.notes.added[slot] = Addition(kind, value, persistent)
+        self.notes.added[slot] = Slot(kind, value, 0, 0, persistent)
         self.notes.generators = generator_states()
         return self.operands.of_state(Get(slot), value)
 

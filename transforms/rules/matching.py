@@ -24,7 +24,7 @@ from ...ir.errors import RuleError
 from ...ir.graph import Call, Node, Op
 from ...ir.state import same_contents
 from ...ir.torch_private import OpOverload
-from .pattern import Part, Pattern, Through, arranged, is_arithmetic, looks_through, operator_of, role, shown, subparts
+from .pattern import Part, Pattern, Through, arranged, looks_through, nodes_of, operator_of, role, shown
 
 NodeOf = Callable[[str], Node | None]
 
@@ -84,7 +84,6 @@ class Search:
 
     Args:
         node_of: returns the node that computes a value; None for an input.
-        arguments: a cache of the arguments of nodes, by id.
 
     >>> from purefx.ir.operators import op_of
     >>> y = Node("y", op_of(torch.ops.aten.add.Tensor), (Ref("a"), 1))
@@ -93,15 +92,16 @@ class Search:
     [{'x': Ref(name='a')}]
     """
 
-    def __init__(self, node_of: NodeOf, arguments: dict[int, Any] | None = None) -> None:
+    def __init__(self, node_of: NodeOf) -> None:
         self.node_of = node_of
-        self._arguments: dict[int, Any] = {} if arguments is None else arguments
+        self._arguments: dict[str, Mapping[str, Any]] = {}
+        """The arguments of nodes by parameter, by name of the node."""
 
     def match(self, part: Part, value: Arg, found: Found = NOWHERE) -> Iterator[Found]:
         """Find the ways in which a value matches a part, given earlier matches."""
         kind = role(part)
-        if kind == "operator" and is_arithmetic(part) and self._is_number(value):
-            kind = "amount"
+        if kind == "arithmetic":
+            kind = "amount" if self._is_number(value) else "operator"
         match kind:
             case "variable":
                 yield from _same(part.target, value, found)
@@ -117,11 +117,8 @@ class Search:
                 elif node is not None:
                     for pairs in self._ways(part, node):
                         yield from self._all(pairs, found.with_nodes([node], part))
-            case "amount":
+            case "amount" | "tensor":  # compared when the operators match
                 yield found.with_value(part, (*found.values.get(part, ()), value))
-            case "tensor":
-                if type(value) is Ref:
-                    yield found.with_value(part, (*found.values.get(part, ()), value))
             case "through":
                 yield from self._through(part, value, found)
             case "list":
@@ -166,23 +163,18 @@ class Search:
         orders = wanted.orders[id(target)]
         if kind == "call" or not orders:
             return [[]] if orders else []
-        if id(node) not in self._arguments:
-            arguments = arranged(target, node.args, dict(node.kwargs)) or {}
-            self._arguments[id(node)] = node, {name: _spelled_out(name, value) for name, value in arguments.items()}
-        arguments = self._arguments[id(node)][1]
-        return [[(each, arguments[name]) for name, each in order] for order in orders] if arguments else []
+        if node.name not in self._arguments:
+            self._arguments[node.name] = arranged(target, node.args, dict(node.kwargs)) or {}
+        arguments = self._arguments[node.name]
+        return [[(each, _spelled_out(name, arguments[name])) for name, each in order] for order in orders] if arguments else []
 
     def _all(self, pairs: Pairs, found: Found) -> Iterator[Found]:
         # Match the pairs in order, with backtracking.
-        ways: list[Iterator[Found]] = [iter([found])]
-        while ways:
-            found = next(ways[-1], NOWHERE)
-            if found is NOWHERE:
-                ways.pop()
-            elif len(ways) > len(pairs):
-                yield found
-            else:
-                ways.append(self.match(*pairs[len(ways) - 1], found))
+        if not pairs:
+            yield found
+            return
+        for more in self.match(*pairs[0], found):
+            yield from self._all(pairs[1:], more)
 
     # -- several results --------------------------------------------------------------------------------------------------------
 
@@ -218,7 +210,7 @@ class Search:
 
     def _candidates(self, part: Part, found: Found, users_of: Any) -> list[Node]:
         # The nodes that may match a part: those that compute with values that it shares with the match.
-        inside, wanted = subparts(part), set(roots_of(part))
+        inside, wanted = nodes_of(part), set(roots_of(part))
         known = [found.values.get(each.target) if role(each) == "variable" else found.node_of(each) for each in inside]
         names = step = {value.name: None for value in known if type(value) is Ref}
         for _ in inside:
@@ -243,7 +235,7 @@ def check_results(name: str, parts: Sequence[Part]) -> None:
         list(roots_of(each))
     if len({id(part) for part in parts}) < len(parts):
         raise RuleError(f"{name} returns one value twice: return it once, in the pattern and in the replacement")
-    values = [{each for each in subparts(part) if isinstance(each, fx.Node)} for part in parts]
+    values = [{*nodes_of(part)} for part in parts]
     if len(parts) > 1 and any(all(own.isdisjoint(each) for each in values if each is not own) for own in values):
         raise RuleError(f"{name} has a result that shares no value with the other results: write two rules")
 
@@ -283,7 +275,7 @@ def roots_of(part: Part) -> Iterator[Any]:
         case "any_of":
             for each in part.args:
                 yield from roots_of(each)
-        case "operator" | "call":
+        case "operator" | "arithmetic" | "call":
             yield from operator_of(part).overloads
         case "item":
             yield operator.getitem
@@ -299,7 +291,7 @@ def needs(pattern: Pattern) -> Collection[frozenset[int]]:
     for part in pattern.graph.nodes:
         kind, operands = role(part), [found[each] for each in part.all_input_nodes]
         options = part.args if kind == "any_of" else (part,)
-        are_called = all(role(each) == "operator" and not is_arithmetic(each) for each in options)
+        are_called = all(role(each) == "operator" for each in options)
         if kind == "any_of" and all(isinstance(each, fx.Node) for each in options):
             found[part] = set.intersection(*operands)
         else:
@@ -370,27 +362,26 @@ def holds(m: Any) -> bool:
     Args:
         m: the match.
     """
-    return all(_parts_hold(m))
+    values = [(part, value) for part, several in m.found.values.items() if role(part) in CHECKS for value in several]
+    pairs = zip(m.found.parts, m.found.nodes, strict=True)
+    return all(CHECKS[role(part)](m, part, value) for part, value in values) and all(_is_node(m, *pair) for pair in pairs)
 
 
-def _parts_hold(m: Any) -> Iterator[bool]:
-    found = m.found
-    for part, value in found.values.items():
-        match role(part):  # pyright: ignore[reportMatchNotExhaustive]
-            case "tensor":
-                held = [m.constant(each) for each in value]
-                yield all(each is not None and same_contents(each, part.meta["tensor"]) for each in held)
-            case "amount" | "operator":
-                yield all(_is_known(m, part, each) for each in value)
-    for part, node in zip(found.parts, found.nodes, strict=True):
-        if role(part) == "module":
-            m.notes.by_instance |= len(m.scope.paths) > 1
-            yield part.meta["module"].is_at(node, m.scope.paths[m.instance], m.program)
-        elif role(part) == "operator" and (numbers := _numbers(part)):
-            # Numbers of distinct types are equivalent only beside floating-point tensors.
-            types = {(type(each), each) for each in _numbers(node)}
-            is_retyped = any(is_same_number(one, each) for one in numbers for _, each in types if (type(one), one) not in types)
-            yield not is_retyped or any(map(_is_floating, [m.val(Ref(name)) for name in node.refs()]))
+def _is_node(m: Any, part: Part, node: Node) -> bool:
+    if role(part) == "module":
+        m.notes.by_instance |= len(m.scope.paths) > 1
+        return bool(part.meta["module"].is_at(node, m.scope.paths[m.instance], m.program))
+    if role(part) not in ("operator", "arithmetic") or not (numbers := _numbers(part)):
+        return True
+    # Numbers of distinct types are equivalent only beside floating-point tensors.
+    types = {(type(each), each) for each in _numbers(node)}
+    is_retyped = any(is_same_number(one, each) for one in numbers for _, each in types if (type(one), one) not in types)
+    return not is_retyped or any(map(_is_floating, [m.val(Ref(name)) for name in node.refs()]))
+
+
+def _is_constant(m: Any, part: Part, value: Any) -> bool:
+    held = m.constant(value)
+    return held is not None and same_contents(held, part.meta["tensor"])
 
 
 def _numbers(part: Any) -> list[Any]:
@@ -415,6 +406,10 @@ def _is_known(m: Any, part: Part, value: Any) -> bool:
     return True
 
 
+CHECKS = {"tensor": _is_constant, "amount": _is_known, "arithmetic": _is_known}
+"""The conditions on the values that some parts matched."""
+
+
 def _is_same_fact(known: Any, value: Any) -> bool:
     if isinstance(known, int | float | torch.SymInt | torch.SymFloat):
         return (type(value) is type(known) or isinstance(value, torch.SymInt | torch.SymFloat)) and bool(known == value)
@@ -432,7 +427,7 @@ def _computed(part: Part, m: Any) -> Any:
     there = m.found.node_of(part) if found is None else found
     if there is not None:
         return m.val(there)
-    if part.op not in ("call_function", "call_method") or not (role(part) == "amount" or is_arithmetic(part)):
+    if role(part) not in ("amount", "arithmetic"):
         return None
     args = [_computed(each, m) for each in part.args]
     try:

@@ -17,6 +17,7 @@ from attrs import field, frozen
 from torch import fx
 from torch.fx.proxy import TraceError
 
+from ...ir.arguments import Ref
 from ...ir.errors import RuleError
 from ...ir.graph import Call, Node, Op
 from ...ir.names import did_you_mean, join
@@ -55,10 +56,6 @@ ALL = 2**63 - 1
 # -- pattern functions -----------------------------------------------------------------------------------------------------------
 
 
-class Unanswered(RuleError, TypeError):
-    """The pattern depends on a fact that is known only at a match or at run time."""
-
-
 class Value(fx.Proxy):
     """A value of a pattern; it records torch functions, methods and Python operators."""
 
@@ -71,24 +68,21 @@ class Value(fx.Proxy):
 
     def __getattr__(self, name: str) -> Any:
         """Return a method or the value of an attribute."""
-        if name in TYPICAL and cast("Any", self.tracer).is_following:
-            return TYPICAL[name]
         if name in ATTRIBUTES:
             return getattr(torch.ops.aten, ATTRIBUTES[name])(self)
         if name in CASTS:
             return lambda: self.to(CASTS[name])
-        if name == "norm":  # a Python method of torch, other than the operator of that name
-            return lambda *args, **kwargs: _followed(torch.Tensor.norm, (self, *args), kwargs)
         if name in ("shape", "dtype", "device", "ndim"):
             return self.tracer.create_proxy("call_function", getattr, (self, name), {})
-        if name.startswith("__") or not (name in FACTS or overloads_of(name)):
+        if name.startswith("__") or name == "norm" or not (name in FACTS or overloads_of(name)):  # torch exports another operator
             raise AttributeError(f"a value of a pattern has no {name!r}: it is not an operator of torch; use `where=`")
         return lambda *args, **kwargs: self.tracer.create_proxy("call_method", name, (self, *args), kwargs)
 
     def __getitem__(self, index: Any) -> Any:
         """Return one of several results, or the operators that torch exports for an index."""
         kind = role(self.node)
-        returns = [schema_of(one).returns for one in operator_of(self.node).overloads] if kind == "operator" else []
+        is_operator = kind in ("operator", "arithmetic")
+        returns = [schema_of(one).returns for one in operator_of(self.node).overloads] if is_operator else []
         are_lists = {len(each) > 1 or "List" in str(each[0].type) for each in returns} or {True, False}
         if kind != "amount" and (type(index) is not int or are_lists == {False}):
             return _indexed(self, index if isinstance(index, tuple) else (index,))
@@ -102,39 +96,17 @@ class Value(fx.Proxy):
         return torch.rsub(cast("Any", self), number)
 
     def __len__(self) -> int:
-        raise Unanswered("the length of a value is known only at a match; write x.size(0), or a variable")
+        raise TypeError("the length of a value is known only at a match; write x.size(0), or a variable")
 
 
 def _followed(function: FunctionType, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     # torch's Python functions pass other values than tensors to their class; here their bodies run.
-    tracer: Any = next(each.tracer for each in subparts(*args, *kwargs.values()) if isinstance(each, Value))
-    before, tracer.is_following = tracer.is_following, True
     try:
-        inspect.signature(function).bind(*args, **kwargs)
         return _without_overrides(function)(*args, **kwargs)
-    except (TypeError, TraceError) as error:
+    except (AttributeError, TypeError, TraceError) as error:
         raise RuleError(
             f"{function.__name__} depends on facts that a pattern does not know; write the operators that it exports to"
         ) from error
-    finally:
-        tracer.is_following = before
-
-
-class _Rank:
-    """The unknown rank of a value, which torch's functions compare with 0."""
-
-    def __eq__(self, other: object) -> bool:
-        if other != 0:
-            raise TypeError("the rank of a value is known only at a match")
-        return False
-
-    __hash__ = None  # type: ignore[assignment]
-
-
-TYPICAL: Mapping[str, Any] = {
-    "layout": torch.strided, "device": torch.device("cpu"), "is_sparse": False, "ndim": _Rank(), "dim": _Rank,
-}  # fmt: skip
-"""The attributes of a value that torch's functions read."""
 
 
 def _without_overrides(function: FunctionType) -> Callable[..., Any]:
@@ -262,18 +234,12 @@ class _Tracer(fx.Tracer):
         super().__init__(autowrap_modules=cast("Any", ()))
         self.root, self.graph = torch.nn.Module(), fx.Graph()
         self.tensor_attrs: dict[Any, str] = {}
-        self.is_following = False
-        """Whether the body of a torch function is running."""
 
     def proxy(self, node: fx.Node) -> Value:
         return Value(node, self)
 
     def iter(self, obj: fx.Proxy) -> Iterator[Any]:
-        kind = role(obj.node)
-        count = max([len(schema_of(one).returns) for one in operator_of(obj.node).overloads]) if kind == "operator" else 1
-        if count > 1:
-            return iter([cast("Any", obj)[number] for number in range(count)])
-        if kind not in ("variable", "amount"):
+        if role(obj.node) not in ("variable", "amount"):
             raise RuleError(
                 "the number of results is not known in a rule: write parts[0], parts[1], or a, b = parts; to match any number\n"
                 "of values, use a variable: torch.cat([x, *rest])"
@@ -323,9 +289,9 @@ class Pattern:
         return cls(tuple(variables), results, is_tuple, tracer.graph)
 
     @property
-    def parts(self) -> list[Part]:
-        """All parts, the results first."""
-        return subparts(*self.results)
+    def parts(self) -> list[fx.Node]:
+        """The nodes that the results need."""
+        return [*nodes_of(*self.results)]
 
     def __repr__(self) -> str:
         return ", ".join(map(shown, self.results))
@@ -384,7 +350,7 @@ def role(part: Part) -> str:
         return "list" if isinstance(part, list | tuple) else "literal"
     if "role" not in part.meta:
         part.meta["role"] = _role(part)
-        if part.meta["role"] == "operator":
+        if part.meta["role"] in ("operator", "arithmetic"):
             part.meta["operator"] = _operator(part)
     return cast("str", part.meta["role"])
 
@@ -402,26 +368,14 @@ def _role(part: fx.Node) -> str:
         return "variable" if part.op == "placeholder" else "tensor"
     if part.target in SPECIAL or (part.op == "call_method" and part.target in FACTS):
         return SPECIAL.get(part.target, "amount")
-    operands = part.all_input_nodes
-    if operands and all(role(one) == "amount" for one in operands) and _is_python(part):
+    is_python = getattr(part.target, "__module__", "") in ("_operator", "math")
+    operands = set(map(role, part.args)) if is_python else set[str]()
+    if operands & {"amount"} and operands <= {"amount", "literal"}:
         return "amount"
-    return "item" if part.target is operator.getitem else "operator"
-
-
-def _is_python(part: fx.Node) -> bool:
-    is_plain = getattr(part.target, "__module__", "") in ("_operator", "math")
-    return is_plain and not any(isinstance(each, torch.Tensor) for each in part.args)
-
-
-def is_arithmetic(part: Part) -> bool:
-    """Return whether a part may be a number computed from variables, as in ``x.reshape(n * 2, -1)``."""
-    if role(part) in ("variable", "amount", "literal"):
-        return True
-    if not isinstance(part, fx.Node) or part.op != "call_function" or not _is_python(part):
-        return False
-    if "arithmetic" not in part.meta:  # cached: values may be used several times
-        part.meta["arithmetic"] = all(map(is_arithmetic, part.args))
-    return cast("bool", part.meta["arithmetic"])
+    if part.target is operator.getitem:
+        return "item"
+    # A number that is computed from variables, as in `x.reshape(n * 2, -1)`, or an operator of tensors.
+    return "arithmetic" if operands and operands <= {"variable", "amount", "arithmetic", "literal"} else "operator"
 
 
 def _operator(part: fx.Node) -> Operator:
@@ -445,22 +399,15 @@ def _fitting(overload: Any, args: Sequence[Part], kwargs: Mapping[str, Part]) ->
     return found
 
 
-def inner(part: Part) -> Sequence[Part]:
-    """Return the operands of a part."""
-    if isinstance(part, fx.Node):
-        return [*part.args, *part.kwargs.values()]
-    return [part.start, part.stop, part.step] if isinstance(part, slice) else part if isinstance(part, list | tuple) else ()
-
-
-def subparts(*parts: Part) -> list[Part]:
-    """Return parts and all their operands, each object once."""
-    todo, found = [*reversed(parts)], dict[int, Any]()
+def nodes_of(*parts: Part) -> dict[fx.Node, None]:
+    """Return the nodes of parts, and those of all their operands."""
+    todo, found = [each for each in parts if isinstance(each, fx.Node)], dict[fx.Node, None]()
     while todo:
         each = todo.pop()
-        if id(each) not in found:
-            found[id(each)] = each
-            todo += reversed(inner(each))
-    return list(found.values())
+        if each not in found:
+            found[each] = None
+            todo += reversed(each.all_input_nodes)
+    return found
 
 
 def shown(part: Part, depth: int = 6) -> str:
@@ -472,8 +419,9 @@ def shown(part: Part, depth: int = 6) -> str:
     if not depth or role(part) == "variable":
         return str(part.target) if depth else "..."
     name = part.meta["operator"].name if "operator" in part.meta else getattr(part.target, "__name__", part.target)
-    inside = "..." if role(part) in ("call", "module") else ", ".join([shown(each, depth - 1) for each in inner(part)])
-    return f"{name}({inside})"
+    if role(part) in ("call", "module"):
+        return f"{name}(...)"
+    return f"{name}({', '.join([shown(each, depth - 1) for each in [*part.args, *part.kwargs.values()]])})"
 
 
 # -- operators and arguments by schema ------------------------------------------------------------------------------------------
@@ -547,9 +495,7 @@ def arranged(overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> d
 
 
 def _converted(value: Any, parameter: Parameter) -> Any:
-    # Expand a number that abbreviates a list, copy a list, and convert integers to floats and names to devices.
-    if type(value) is list:
-        return [*value]
+    # Expand a number that abbreviates a list, and convert integers to floats and names to devices.
     if type(value) is str and "Device" in parameter.kind:
         return torch.device(value)
     if type(value) is not int:
@@ -573,7 +519,7 @@ CASTING = frozenset({"aten.to.dtype", "aten._to_copy.default", "aten.type_as.def
 
 def looks_through(part: fx.Node, node: Node) -> bool:
     """Return whether a node is a view or a cast that a part looks through."""
-    if type(node.do) is not Op or not node.args or not hasattr(node.args[0], "name"):
+    if type(node.do) is not Op or not node.args or type(node.args[0]) is not Ref:
         return False
     _, _, views, casts = part.args
     if node.do.name in CASTING:

@@ -110,7 +110,7 @@ class RuleSet(Value):
         work = Application(a_program(program, "explain"), self, UNLIMITED, explains=True)
         made = work.run()
         replaced = tuple([hit for each in work.hits.values() for hit in each.found])
-        left = dict.fromkeys([each for name in made.order for each in (work.left or {}).get(name, ())])
+        left = dict.fromkeys([each for name in made.order for each in work.left.get(name, ())])
         return Explanation(made, replaced, tuple(left))
 
     @cached_property

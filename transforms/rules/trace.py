@@ -24,6 +24,7 @@ from ...ir.meta import Meta
 from ...ir.names import Names, stem_of, word_of
 from ...ir.operators import op_of
 from ...ir.torch_private import FakeTensor, Recorder, assuming_sizes, pytree, without_kernels
+from .pattern import nodes_of
 
 KEPT = "m.value"
 """The root of the match as it was."""
@@ -184,12 +185,7 @@ class Operands:
 
     def _template(self, results: Sequence[fx.Node]) -> Template:
         assert self.recorder is not None
-        used, todo = set[fx.Node](), [*results]
-        while todo:
-            node = todo.pop()
-            if node not in used:
-                used.add(node)
-                todo += node.all_input_nodes
+        used = nodes_of(*results)
         calls = [node for node in self.recorder.calls() if node in used]
         nodes = [(node, word_of(cast("Any", node.target).__name__.partition(".")[0]), op_of(node.target)) for node in calls]
         placeholders = [node for node in self.recorder.graph.nodes if node.op == "placeholder"]
@@ -224,10 +220,21 @@ class _Apart(TorchFunctionMode):
         return tensor if isinstance(tensor, FakeTensor) else self.operands.of_state(tensor, tensor)
 
 
-def described(value: Any) -> Hashable:
-    """Return the properties of a value that affect operators."""
+def described(value: Any, names: Mapping[str, str], value_of: Callable[[Ref], Any]) -> Hashable:
+    """Return the properties of operands that affect operators, and which operands are the same value.
+
+    Args:
+        value: the operands.
+        names: a number for each value of the program.
+        value_of: returns its fake value.
+
+    >>> described((Ref("x"), 2), {"x": "0"}, lambda ref: None)
+    (<class 'tuple'>, (('0', (<class 'NoneType'>, 'None')), (<class 'int'>, '2')))
+    """
+    if type(value) is Ref:
+        return names[value.name], described(value_of(value), names, value_of)
     if isinstance(value, FakeTensor):
         return value.dtype, tuple(map(str, value.shape)), tuple(map(str, value.stride())), value.fake_device
     if isinstance(value, list | tuple):
-        return type(value), tuple(map(described, value))
+        return type(value), tuple([described(each, names, value_of) for each in value])
     return type(value), str(value)

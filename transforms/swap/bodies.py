@@ -209,9 +209,9 @@ class Decision:
 
     @property
     def key(self) -> Hashable:
-        """A key that is equal for decisions with equal results."""
+        """A key that is equal for decisions with equal results; None if nothing changes."""
         swaps = [(name, id(swap.graft), swap.order, swap.through, tuple(swap.kept.items())) for name, swap in self.swaps.items()]
-        return tuple(swaps), tuple(self.slots.items())
+        return (*swaps, *self.slots.items()) or None
 
 
 class Rewriting:
@@ -220,11 +220,10 @@ class Rewriting:
     Args:
         graph: a body.
         decision: its changes.
-        callees: the new id of a called body, by name of the node and the body.
     """
 
-    def __init__(self, graph: Graph, decision: Decision, callees: Mapping[tuple[str, str], str]) -> None:
-        self.graph, self.decision, self.callees = graph, decision, callees
+    def __init__(self, graph: Graph, decision: Decision) -> None:
+        self.graph, self.decision = graph, decision
         self.names = graph.names()
         self.nodes: list[Node] = []
         self.known: dict[str, Arg] = {}
@@ -235,7 +234,9 @@ class Rewriting:
         """The reads of modules, by slot and place."""
 
     def run(self) -> Graph:
-        """Return the graph with swapped calls."""
+        """Return the graph with swapped calls; the same object if nothing changes."""
+        if self.decision.key is None:
+            return self.graph
         for node in self.graph.nodes:
             name, index = node.projection or ("", 0)
             if node.name in self.decision.swaps:
@@ -256,7 +257,7 @@ class Rewriting:
             node = node.using(self._known())
         if node.name in self.decision.slots:
             return node.evolve(do=Get(self.decision.slots[node.name]))
-        return node.calling(lambda graph: self.callees.get((node.name, graph), graph))
+        return node
 
     def _swap(self, node: Node, swap: Swap) -> None:
         site, convention = swap.site, swap.site.convention

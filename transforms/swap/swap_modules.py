@@ -6,14 +6,14 @@ of the original in the caller; all other objects stay the same.
 
 from __future__ import annotations
 
-from collections.abc import Container, Hashable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import torch
 from attrs import define, evolve, field
 
 from ...ir.analysis.history import made_of_value
-from ...ir.calls.call_graph import Instance, called_at, calls_by_label, instances
+from ...ir.calls.call_graph import Instance, calls_by_label, instances
 from ...ir.calls.call_sites import Convention, Through, conventions, flat_convention, passed_on, site_of
 from ...ir.calls.compatibility import check_module, check_program, described_call
 from ...ir.calls.parts import with_listed
@@ -25,6 +25,7 @@ from ...ir.persistent import pmap
 from ...ir.program import CallSignature, Module, Program
 from ...ir.signature import StateGradient
 from ...ir.state import Slot, SlotKind
+from ..shared_bodies import specialised
 from ..transformation import UNLIMITED, Fuel, transformation
 from .bodies import (
     Decision,
@@ -87,58 +88,6 @@ def _check_outermost(found: Mapping[str, Replacement]) -> None:
                 f"module {path!r} is below {outer!r}, which a {type(found[outer]).__name__} replaces too: put the "
                 f"{type(by).__name__} into that first ({how}), or remove one of the two"
             )
-
-
-def places(program: Program, swapped: Container[str]) -> list[Instance]:
-    """Return the instances of bodies outside of swapped modules, callees first.
-
-    >>> from purefx.ir import Graph, Program
-    >>> places(Program.of({"": Graph((), ())}), {})
-    [('', '')]
-    """
-    order = {name: number for number, name in enumerate(program.bottom_up)}
-    found = [place for place in instances(program) if covering(swapped, place[1]) is None]
-    return sorted(found, key=lambda place: order[place[0]])
-
-
-def new_graphs(program: Program, decisions: Mapping[Instance, Decision], names: Names) -> dict[str, Graph]:
-    """Return the rewritten graphs; a shared body becomes several if its instances differ.
-
-    Args:
-        program: the program.
-        decisions: the changes of each instance of a body, callees first.
-        names: the used ids of graphs.
-    """
-    touched: set[Instance] = set()
-    for (name, path), decision in decisions.items():
-        stays = [node for node in program.graphs[name].callers if node.name not in decision.swaps]
-        inner = [found for node in stays for found in called_at(node, path)]
-        if decision.swaps or decision.slots or not touched.isdisjoint(inner):
-            touched.add((name, path))
-    # The used ids: of bodies with an unchanged instance, or with a first new version.
-    used = {place[0] for place in decisions if place not in touched}
-    graphs = {name: program.graphs[name] for name in used}
-    made: dict[tuple[str, Hashable], str] = {(name, None): name for name in used}
-    ids: dict[Instance, str] = {}
-    for place, decision in decisions.items():
-        name, path = place
-        if place not in touched:
-            ids[place] = name
-            continue
-        graph = program.graphs[name]
-        callees: dict[tuple[str, str], str] = {}
-        for node in graph.callers:
-            if node.name not in decision.swaps:
-                callees.update({(node.name, body): ids[body, where] for body, where in called_at(node, path)})
-        # Its callees may have changed under the same id: then the graph is unchanged.
-        same = all(body == became for (_, body), became in callees.items()) and not (decision.swaps or decision.slots)
-        key = (name, None if same else (decision.key, tuple(callees.items())))
-        if key not in made:
-            made[key] = names.fresh(name) if name in used else name
-            used.add(name)
-            graphs[made[key]] = graph if same else Rewriting(graph, decision, callees).run()
-        ids[place] = made[key]
-    return graphs
 
 
 @transformation(
@@ -237,7 +186,8 @@ class _Swapping:
     def program_after(self) -> Program:
         """Return the program with the replacements."""
         program = self.program
-        decisions = {place: self._decision(place) for place in places(program, self.requests)}
+        places = [place for place in instances(program) if covering(self.requests, place[1]) is None]
+        decisions = {place: self._decision(place) for place in places}
         calls = calls_by_label(program)
         for path in self.requests:
             if path not in calls:
@@ -245,7 +195,10 @@ class _Swapping:
                     f"module {path!r} is not called in this program, or its call exported no operators; export again "
                     f"with preserve_module_call_signature=({path!r},) to keep the call"
                 )
-        graphs = new_graphs(program, decisions, self.names)
+        keys = {place: decision.key for place, decision in decisions.items()}
+        graphs, _ = specialised(
+            program, keys, lambda place: Rewriting(program.graphs[place[0]], decisions[place]).run(), self.names
+        )
         for made in self.grafts.values():
             graphs.update(made.graphs)
         paths = set(self.requests)

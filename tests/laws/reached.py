@@ -1,35 +1,18 @@
-"""The generators of the three tiers reach what is hard."""
+"""What is hard for a transformation, and the tiers whose generated programs must have it: ``test_laws`` looks at its own."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from itertools import pairwise
-
-import pytest
 
 import purefx as px
 from purefx.laws.strategies import Stage
 from purefx.laws.tiers import Tier
-from tests.laws.test_exported import programs as exported
-from tests.laws.test_modules import drawn as modules
-from tests.programs import drawn
 
 Reached = Callable[[px.Program], bool]
 
 
-@cache
-def programs(tier: Tier, stage: Stage = "flat") -> list[tuple[px.Program, set[str]]]:
-    """Return the programs of a tier with their operators."""
-    found = {
-        "toy": lambda: [program for program, _ in drawn(stage, 500)],
-        "aten": exported,
-        "modules": lambda: [program for _, program in modules(70)],
-    }[tier]()
-    return [(each, {node.do.name for _, node in each.nodes() if isinstance(node.do, px.Op)}) for each in found]
-
-
-LEAST: dict[Tier, int] = {"toy": 5, "aten": 10, "modules": 2}
+LEAST: dict[Tier, int] = {"toy": 20, "aten": 40, "modules": 2}
 """In how many programs it must be."""
 
 
@@ -104,12 +87,6 @@ REACHED: dict[str, tuple[str, Reached]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("what", "tier"), [(what, tier) for what, (tiers, _) in REACHED.items() for tier in tiers.split()])
-def test_what_is_hard_is_reached(what: str, tier: Tier) -> None:
-    found = sum(REACHED[what][1](program) for program, _ in programs(tier))
-    assert found >= LEAST[tier], f"{what}: {found} in {len(programs(tier))} programs"
-
-
 OPERATORS: dict[Tier, tuple[str, ...]] = {
     "toy": ("toy.enter", "toy.leave", "toy.cond", "toy.send", "toy.wait", "toy.count", "toy.rand", "toy.pair", "getitem"),
     "aten": (
@@ -124,19 +101,8 @@ OPERATORS: dict[Tier, tuple[str, ...]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("tier", OPERATORS)
-def test_operators_are_reached(tier: Tier) -> None:
-    counts = {name: sum(any(name in op for op in ops) for _, ops in programs(tier)) for name in OPERATORS[tier]}
-    assert min(counts.values()) >= LEAST[tier], counts
-
-
 OF_STAGES: dict[Stage, Reached] = {
     "in place": lambda p: any(node.name.startswith("clone") for node in p.main.nodes),
     "deduplicated": lambda p: 0 < len(p.order) - 1 < sum(isinstance(node.do, px.Call) for _, node in p.nodes()),
     "tokens": lambda p: any("with_effects" in str(node.do) for node in p.main.nodes),
 }
-
-
-@pytest.mark.parametrize("stage", OF_STAGES)
-def test_stages_have_what_they_are_named_after(stage: Stage) -> None:
-    assert sum(OF_STAGES[stage](program) for program, _ in programs("toy", stage)) >= LEAST["toy"]
