@@ -60,10 +60,10 @@ def _of_example(number: int, example: Any) -> list[Instance]:
         return function(*args, **kwargs)
 
     operands = [Operand(_plain(leaf), _style(leaf), finite=True) for leaf in leaves]
-    first = instance_of(computed, operands, rule=name)
+    first = instance_of(computed, operands)
     if first is None:
         raise WrongQuestion(f"{where}, {name}, cannot be traced with its arguments by torch's make_fx, or returns no tensor")
-    others = (instance_of(computed, other, rule=name) for other in _others(operands))
+    others = (instance_of(computed, other) for other in _others(operands))
     return [first, *[one for one in others if one is not None]]
 
 

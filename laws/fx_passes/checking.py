@@ -141,10 +141,10 @@ def check_fx_pass(
     Warns ``FewChanges`` if the pass changed fewer than a tenth of the programs.
 
     >>> import torch
-    >>> from purefx.laws.fx_passes import check_fx_pass
+    >>> from purefx.laws.fx_passes import INFERENCE, check_fx_pass
     >>> def dead_code(module: torch.fx.GraphModule) -> None:
     ...     module.graph.eliminate_dead_code()
-    >>> print(check_fx_pass(dead_code, examples=10))  # doctest: +ELLIPSIS
+    >>> print(check_fx_pass(dead_code, contract=INFERENCE, examples=10))  # doctest: +ELLIPSIS
     dead_code was right on 10 of 10 programs, of which it changed ...
     """
     __tracebackhide__ = True

@@ -6,6 +6,6 @@ around it, ``checking`` has the laws and tests them.
 
 from __future__ import annotations
 
-from .checking import RULE_LAWS, RuleReport, check_rule
+from .checking import RULE_LAWS, check_rule
 
-__all__ = ["RULE_LAWS", "RuleReport", "check_rule"]
+__all__ = ["RULE_LAWS", "check_rule"]

@@ -7,20 +7,20 @@ program shrinks to a few operators.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from typing import Any
 
 import hypothesis.strategies as st
 import torch
-from attrs import evolve, frozen
+from attrs import frozen
 
 from ...ir.arguments import Arg, Body, Items, Ref, thawed
 from ...ir.errors import PurefxError
 from ...ir.expression import Sym
 from ...ir.graph import Call, Frame, Get, Graph, Input, Node, Op
-from ...ir.names import Names
+from ...ir.names import Names, join
 from ...ir.operators import op_of
 from ...ir.persistent import pmap
 from ...ir.program import Program
@@ -31,7 +31,7 @@ from ...transforms import infer, lift_state
 from ..evaluate import evaluate
 from ..purity import seeded
 from ..strategies.flow import Style, Value, tensor_kind
-from ..strategies.menu import DOING, MENU, WRITES, MenuFlow
+from ..strategies.menu import DOING, MENU, MenuFlow
 from ..strategies.recipes import NodeRecipe
 from ..toy import GETITEM, TensorMachine
 from .instances import CALLS, Instance, Operand, changed
@@ -81,17 +81,14 @@ class PatternFlow(MenuFlow):
     """
 
     def __init__(self, barred: Collection[str] = (), *, is_dynamic: bool = False) -> None:
-        super().__init__(torch.fx.Graph(), Style(is_functional=False, is_strict=False))
-        self.barred = barred
+        self.barred = {*barred, "regions", *(("sizes",) if is_dynamic else ()), *(("in place",) if "writes" in barred else ())}
+        super().__init__(torch.fx.Graph(), Style(is_functional=False, is_strict=False), self.barred)
         self.is_dynamic = is_dynamic
-        without = (*barred, "regions", *(("sizes",) if is_dynamic else ()))
-        gone = {entry for what in without for entry in DOING.get(what, ())} | ({*WRITES} if "writes" in barred else set())
-        self.entries = tuple([number for number, entry in enumerate(MENU) if entry not in gone])
         self.names = Names([])
         self.inputs: list[Given] = []
         self.nodes: list[Node] = []
-        self.slots: dict[str, Slot] = {}
-        self.reads: list[Node] = []
+        self.slots: dict[str, tuple[SlotKind, Operand, str]] = {}
+        """The kind and the contents of each slot, and the first slot with the same cell."""
 
     def add_input(self, operand: Operand, change: Callable[[torch.Tensor], torch.Tensor] = torch.Tensor.clone) -> Value:
         """Add a user input; ``change`` makes a tensor that has the operand as a view."""
@@ -102,19 +99,27 @@ class PatternFlow(MenuFlow):
 
     def read(self, operand: Operand, kind: SlotKind, *, tied: bool = False) -> Value:
         """Add a slot like an operand and a read; ``tied`` shares the cell of an equal slot."""
-        like, number = operand.value, len(self.slots)
-        tensor: Any = operand.at(0, number + 1)
-        if kind is SlotKind.PARAMETER:
-            is_trained = like.dtype.is_floating_point or like.dtype.is_complex
-            kind, tensor = (kind, torch.nn.Parameter(tensor)) if is_trained else (SlotKind.BUFFER, tensor)
-        others = [slot for slot in self.slots.values() if slot.value.dtype is like.dtype and slot.value.shape == like.shape]
-        new = Slot(kind, tensor, number, number, persistent=kind is not SlotKind.CONSTANT)
+        like = operand.value
+        kind = SlotKind.BUFFER if kind is SlotKind.PARAMETER and not _has_gradients(like) else kind
         name = self.names.fresh(WORDS[kind])
-        self.slots[name] = slot = others[0] if tied and others else new
-        self.reads.append(Node(self.names.fresh(f"{name}_read"), Get(name)))
-        value = Value(Ref(self.reads[-1].name), tensor_kind(like.dtype, *like.shape), ("cell", slot.cell), name)
+        equal = [first for _, other, first in self.slots.values() if repr(other) == repr(operand)]
+        first = equal[0] if tied and equal else name
+        self.slots[name] = (self.slots[first][0] if first in self.slots else kind, operand, first)
+        self.nodes.append(Node(self.names.fresh(f"{name}_read"), Get(name)))
+        value = Value(Ref(self.nodes[-1].name), tensor_kind(like.dtype, *like.shape), ("cell", first), name)
         self.given.append(value)
         return value
+
+    def state(self, paths: Sequence[str] = ("",)) -> State:
+        """Return the state of the modules at some paths, with other contents in each."""
+        found: dict[str, Slot] = {}
+        for call, path in enumerate(paths):
+            for name, (kind, operand, first) in self.slots.items():
+                tensor: Any = operand.at(call, len(found) + 1)
+                tensor = torch.nn.Parameter(tensor) if kind is SlotKind.PARAMETER else tensor
+                new = Slot(kind, tensor, len(found), len(found), persistent=kind is not SlotKind.CONSTANT)
+                found[join(path, name)] = found.get(join(path, first), new)
+        return State(tuple(found), pmap(found))
 
     def node(self, target: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> Any:  # noqa: ARG002
         """Add a node; return a reference to it."""
@@ -143,9 +148,9 @@ class PatternFlow(MenuFlow):
         # An assertion has no value.
         return known[node.name] is not None or len(self.nodes) > count
 
-    def step(self, pick: Pick, entries: tuple[int, ...] = ()) -> None:
+    def step(self, pick: Pick, entries: Sequence[int] = range(len(MENU))) -> None:
         """Add a node beside the patterns."""
-        drawn = NodeRecipe(pick("step", entries or self.entries), pick("first", range(8)), pick("second", range(8)))
+        drawn = NodeRecipe(pick("step", entries), pick("first", range(8)), pick("second", range(8)))
         if self.values or self.given:
             self.item(drawn)
 
@@ -161,6 +166,10 @@ def _arg(arg: Any) -> Arg:
     return arg.node if type(arg) is Value else arg
 
 
+def _has_gradients(tensor: torch.Tensor) -> bool:
+    return tensor.dtype.is_floating_point or tensor.dtype.is_complex
+
+
 def _few(pick: Pick, name: str, most: int) -> int:
     return max(0, pick(name, range(2 * most + 1)) - most)  # 0 about half of the time
 
@@ -173,10 +182,21 @@ FEEDS = ("input",) * 8 + (
 )  # fmt: skip
 """The sources of operands; a new input if the source is not possible."""
 
-WITHOUT_SIZES = frozenset({"input", "value", "earlier value", "transposed", "copied", "constant", "read"})
-"""Sources without literal sizes, or required by the rule."""
+OF: Mapping[str, tuple[str, ...]] = {
+    "state": ("parameter", "buffer", "tied", "constant", "read"),
+    "views": ("transposed", "part", "expanded", "part of a value"),
+    "sizes": ("parameter", "buffer", "tied", "part", "expanded", "part of a value"),
+}
+"""The sources with a feature; those with sizes have literal ones."""
 
-VIEWED = frozenset({"transposed", "part", "expanded", "part of a value"})
+
+THROUGH: Mapping[str, tuple[Callable[[torch.Tensor], torch.Tensor], Any, Callable[[torch.Tensor], tuple[Any, ...]]]] = {
+    "transposed": (lambda it: it.transpose(0, -1), aten.transpose.int, lambda _: (0, -1)),
+    "part": (lambda it: torch.cat([torch.zeros_like(it[:1]), it]), aten.slice.Tensor, lambda like: (0, 1, len(like) + 1)),
+    "expanded": (lambda it: it[:1], aten.expand.default, lambda like: ([*like.shape],)),
+    "copied": (torch.Tensor.clone, aten.clone.default, lambda _: ()),
+}
+"""Operators between an input and the operand: the input made from the operand, and the other arguments."""
 
 
 def supplied(flow: PatternFlow, operand: Operand, feed: str) -> Value:
@@ -195,26 +215,19 @@ def supplied(flow: PatternFlow, operand: Operand, feed: str) -> Value:
     wanted = (like.dtype, tuple(map(str, like.shape)))
     there = [value for value in (*flow.given, *flow.values) if (value.kind.dtype, value.kind.dims) == wanted][::-1]
     found: Value | None = None
-    is_possible = not (flow.is_dynamic and feed not in WITHOUT_SIZES) and not ("views" in flow.barred and feed in VIEWED)
-    match feed if is_possible else "input":
+    feed = "input" if any(feed in OF[what] for what in flow.barred & OF.keys()) else feed
+    match feed:
         case "value" | "earlier value" if there:
             found = there[(feed == "earlier value") % len(there)]
-        case "parameter" | "read" | "buffer" | "tied" | "constant" if "state" not in flow.barred:
+        case "parameter" | "read" | "buffer" | "tied" | "constant":
             kinds = {"parameter": SlotKind.PARAMETER, "read": SlotKind.PARAMETER, "constant": SlotKind.CONSTANT}
             found = flow.read(operand, kinds.get(feed, SlotKind.BUFFER), tied=feed == "tied")
-        case "transposed" if like.dim() > 1:
-            whole = flow.add_input(operand, lambda it: it.transpose(0, -1))
-            found = flow.emit(aten.transpose.int, whole, 0, -1, of=whole)
-        case "part" if like.dim() and len(like):
-            whole = flow.add_input(operand, lambda it: torch.cat([torch.zeros_like(it[:1]), it]))
-            found = flow.emit(aten.slice.Tensor, whole, 0, 1, len(like) + 1, of=whole)
-        case "expanded" if like.dim() and len(like) > 1:
-            whole = flow.add_input(operand, lambda it: it[:1])
-            found = flow.emit(aten.expand.default, whole, [*like.shape], of=whole)
-        case "copied":
-            found = flow.emit(aten.clone.default, flow.add_input(operand))
         case "part of a value" if there and like.dim():
             found = flow.emit(aten.slice.Tensor, there[0], 0, 0, len(like), of=there[0])
+        case _ if feed in THROUGH and like.dim() and len(like):
+            change, target, args = THROUGH[feed]
+            whole = flow.add_input(operand, change)
+            found = flow.emit(target, whole, *args(like), of=whole)
         case _:
             pass
     return found or flow.add_input(operand)
@@ -261,14 +274,14 @@ def build(
     flow.steps(pick, "after", 3)
     # Half of the time, return nothing else: most values of a large pattern are inner ones, and outputs would use them.
     outputs = [*results, *[flow.value(pick("output", range(10))) for _ in range(_few(pick, "outputs", 2))]]
-    if place == BRANCH:  # results of branches need equal strides and must not be operands
-        outputs = [flow.emit(aten.clone.default, value, memory_format=torch.contiguous_format) for value in outputs]
+    if place == BRANCH:  # results of branches must not be operands
+        outputs = [flow.emit(aten.clone.default, value) for value in outputs]
     size = _growing(flow)
     program = _placed(flow, place, outputs, size)
     if is_flat or not pick("sunk", (False, True)):
         program = lift_state(program) if place == ROOT else program
     program = program.evolve(facts=FLAT) if is_flat else program
-    calls = tuple([_leaves(flow, place, call, size) for call in range(CALLS)])
+    calls = tuple([tuple([given.at(call, size=size) for given in flow.inputs]) for call in range(CALLS)])
     try:
         program = infer(program)
     except PurefxError:
@@ -287,7 +300,7 @@ def drawn_around(pool: Sequence[Instance], **options: Any) -> st.SearchStrategy[
 
     >>> from hypothesis import find
     >>> from .instances import instance_of
-    >>> found = instance_of(lambda x: torch.relu(x), [Operand(torch.ones(2))], rule="r")
+    >>> found = instance_of(lambda x: torch.relu(x), [Operand(torch.ones(2))])
     >>> [node.name for node in find(drawn_around([found]), lambda drawn: drawn is not None).program.main.nodes]
     ['relu', 'mul']
     """
@@ -315,11 +328,10 @@ def _hit(
     pairs = zip(found.leaves, feeds, strict=True)
     known: dict[str, Any] = {name: supplied(flow, operand, _feed(found, name, feed)) for (name, operand), feed in pairs}
     finite.update([known[name].node.name for name, operand in found.leaves if operand.is_finite])
-    entries: tuple[int, ...] = flow.entries
+    entries: Sequence[int] = range(len(MENU))
     places: list[int] = []
     if len(found.nodes) > 1 and (pick("between", range(4)) == 3 or (is_flat and pick("written", range(3)) == 1)):
-        writing = tuple([number for number in entries if MENU[number] in WRITES])
-        entries = writing if is_flat and writing else entries
+        entries = tuple([number for number in entries if MENU[number] in DOING["in place"]]) if is_flat else entries
         places = [pick("behind", range(min(4, len(found.nodes) - 1))) for _ in range(pick("steps", (1, 2)))]
     for number, node in enumerate(found.nodes):
         if not flow.put(node, known):
@@ -372,56 +384,27 @@ def _growing(flow: PatternFlow) -> int:
     return max(sizes, key=lambda size: (sizes[size], size), default=0) if flow.is_dynamic and not is_own else 0
 
 
-def _leaves(flow: PatternFlow, place: str, call: int, size: int) -> tuple[Any, ...]:
-    condition = [torch.tensor(call % 2 == 0)] if place == BRANCH else []
-    return (*condition, *[given.at(call, size=size) for given in flow.inputs])
-
-
 def _placed(flow: PatternFlow, place: str, outputs: list[Value], size: int) -> Program:
     # The program with the outputs; a size, if not 0, is replaced by a symbol.
-    formals = tuple([Input(given.name) for given in flow.inputs])
     args = tuple([Ref(given.name) for given in flow.inputs])
-    values = {given.name: given.at(0) for given in flow.inputs}
-    body = Graph(formals, (*flow.reads, *flow.nodes), tuple([value.node for value in outputs]))
-    state, facts, graphs, count = State(tuple(flow.slots), pmap(flow.slots)), TREE, {"": body}, len(outputs)
-    if place == BRANCH:
-        condition, nodes = Input("condition"), list[Node]()
-        for number, value in enumerate(outputs):
-            full = (op_of(aten.full.default), (Items(value.kind.val.shape), 1), (("dtype", value.kind.dtype),))
-            nodes.append(Node(f"other_{number}", *full))
-        other = Graph(formals, tuple(nodes), tuple([Ref(node.name) for node in nodes]))
-        call = Node("cond", op_of(torch.ops.higher_order.cond), (Ref("condition"), Body("yes"), Body("no"), args))
-        root = Graph((condition, *formals), *_taken_apart([call], count))
-        graphs, values = {"": root, "yes": body, "no": other}, {"condition": torch.tensor([True])[0], **values}
+    body = Graph(tuple([Input(arg.name) for arg in args]), tuple(flow.nodes), tuple([value.node for value in outputs]))
+    graphs, facts, calls = {"": body}, TREE, list[Node]()
+    paths = ("a", "b") if place == SHARED else ("a",) if place == TWICE else ("",)
+    if place == BRANCH:  # both branches are equal, so that any results have equal strides
+        calls = [Node("cond", op_of(torch.ops.higher_order.cond), (True, Body("body"), Body("body"), args))]
     elif place != ROOT:
         frames = [Frame("a"), Frame("b")] if place == SHARED else [Frame("a", 0), Frame("a", 1)]
         calls = [Node(f"call_{number}", Call(frame, "body"), args) for number, frame in enumerate(frames)]
-        graphs = {"": Graph(formals, *_taken_apart(calls, count)), "body": body}
-        state, facts = _in_modules(state, list(dict.fromkeys(frame.path for frame in frames))), TREE | {"outlined"}
-    shapes = {name: tuple([SIZE if size and one == size else one for one in value.shape]) for name, value in values.items()}
-    specs = [UserInput(TensorType(value.dtype, shapes[name]), name) for name, value in values.items()]
+        facts = TREE | {"outlined"}
+    if calls:
+        items = [(call, Node(f"{call.name}_{n}", GETITEM, (Ref(call.name), n))) for call in calls for n in range(len(outputs))]
+        nodes = dict.fromkeys([node for pair in items for node in pair])
+        graphs = {"": Graph(body.inputs, tuple(nodes), tuple([Ref(item.name) for _, item in items])), "body": body}
+    specs = list[UserInput]()
+    for given in flow.inputs:
+        like = given.at(0)
+        shape = tuple([SIZE if size and one == size else one for one in like.shape])
+        specs.append(UserInput(TensorType(like.dtype, shape), given.name))
     signature = Signature(tuple(specs), (UserOutput(),) * len(graphs[""].output))
     constraints = Constraints((Range(SIZE, 2, None),) if size else ())
-    return Program.of(graphs, state=state, signature=signature, constraints=constraints, facts=facts)
-
-
-def _taken_apart(calls: Sequence[Node], count: int) -> tuple[tuple[Node, ...], tuple[Arg, ...]]:
-    # The calls with their items, and the items as outputs.
-    nodes: list[Node] = []
-    for call in calls:
-        nodes += [call, *[Node(f"{call.name}_{number}", GETITEM, (Ref(call.name), number)) for number in range(count)]]
-    return tuple(nodes), tuple([Ref(node.name) for node in nodes if node.do == GETITEM])
-
-
-def _in_modules(state: State, paths: list[str]) -> State:
-    # The state of one body for each of its modules.
-    slots: dict[str, Slot] = {}
-    for number, path in enumerate(paths):
-        for name, slot in state.pairs:
-            value = slot.value.detach().clone()
-            value = value + number if value.is_floating_point() else value
-            value = torch.nn.Parameter(value) if isinstance(slot.value, torch.nn.Parameter) else value
-            shift = number * len(state)
-            known = slots.get(f"{path}.{state.by_cell[slot.cell][0]}")
-            slots[f"{path}.{name}"] = known or evolve(slot, value=value, cell=slot.cell + shift, storage=slot.storage + shift)
-    return State(tuple(slots), pmap(slots))
+    return Program.of(graphs, state=flow.state(paths), signature=signature, constraints=constraints, facts=facts)

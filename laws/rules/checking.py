@@ -6,30 +6,28 @@ writes, views, state, shared bodies, branches.  If a rule matches in few of them
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import wraps
 from itertools import zip_longest
 from typing import Any
 
 import hypothesis.strategies as st
-from attrs import define, evolve, field, frozen
+from attrs import define, evolve, field
 
 from ...ir.graph import Graph, Op
-from ...ir.names import escaped
 from ...ir.program import Program
 from ...ir.verify import verify
-from ...transforms import Fuel
-from ...transforms.rules.pattern import role
+from ...transforms import Fuel, Transformation
+from ...transforms.rules.rule import Rule, RuleSet
 from ..asking import Source, name_of
-from ..checking import NothingChecked, WrongQuestion, broken, cases_of, check_question, seed_of
+from ..checking import NothingChecked, Report, WrongQuestion, broken, cases_of, check_question, seed_of
 from ..evaluate import Tolerance
 from ..law import FUEL, GENERIC, Case, Law, Transform, law, memory
 from ..provenance import provenance
 from ..tiers import share
 from ..values import false_values, recorded_values
 from .build import Drawn, drawn_around, simplest
-from .instances import Instance, instances, is_drawable
+from .instances import Instance, instances
 
 EXAMPLES = 50
 """The default number of drawn programs."""
@@ -119,39 +117,6 @@ def remembering(transform: Transform) -> Transform:
 # -- check_rule ------------------------------------------------------------------------------------------------------------------
 
 
-@frozen
-class RuleReport:
-    """The programs that were tested, if all laws hold.
-
-    >>> print(RuleReport("fused", 20, drawn=50, matched=45, matches=80, near=10, near_matched=1))
-    fused keeps 20 laws: it matched in 45 of 50 programs that were drawn around it (80 matches), and in 1 of 10 near misses
-    """
-
-    name: str
-    laws: int
-    drawn: int
-    """Programs drawn around the pattern."""
-    matched: int
-    """Programs in which the rule was applied."""
-    matches: int
-    """Applications in all programs."""
-    near: int = 0
-    """Programs with one other literal in each pattern."""
-    near_matched: int = 0
-    given: int = 0
-    """Programs of the user."""
-    given_matched: int = 0
-    by_rule: Mapping[str, int] = {}
-    """Applications of each rule of a set in drawn programs."""
-
-    def __str__(self) -> str:
-        drawn = f"{self.matched} of {self.drawn} programs that were drawn around it ({self.matches} matches)"
-        near = f"{self.near_matched} of {self.near} near misses" if self.near else ""
-        given = f"{self.given_matched} of {self.given} given" if self.given else ""
-        counts = ", and in ".join(filter(None, (drawn if self.drawn else "", near, given)))
-        return escaped(f"{self.name} keeps {self.laws} laws: it matched in {counts}")
-
-
 def check_rule(
     rule: Any,
     *,
@@ -164,7 +129,7 @@ def check_rule(
     atol: float = 0.0,
     finite: bool = False,
     changes_state: bool = False,
-) -> RuleReport:
+) -> Report:
     """Raise unless a rule keeps the laws, on programs drawn around its pattern and on the user's own.
 
     Args:
@@ -184,7 +149,7 @@ def check_rule(
         changes_state: whether the rule may add and drop state; then only common state is compared.
 
     Returns:
-        The number of programs in which the rule matched, if all laws hold.
+        The number of programs that were tested, and how many of them the rule changed.
 
     Raises:
         LawBroken: a law does not hold; the message shows the smallest program found, as text that ``purefx.parse`` reads, its
@@ -195,86 +160,83 @@ def check_rule(
     >>> import torch, purefx as px
     >>> doubled = px.rule(lambda x: x + x, where=lambda m: m.dtype("x") == torch.float32).becomes(lambda m, x: x * 2)
     >>> print(check_rule(doubled, examples=5))  # doctest: +ELLIPSIS
-    <lambda> keeps ... laws: it matched in 5 of 5 programs that were drawn around it (... matches), and in ... of 1 near misses
+    <lambda> keeps ... laws: it changed 5 of 5 programs that were drawn
     """
     __tracebackhide__ = True
     limits = Tolerance(rtol, atol)
-    asked, own, rules = _checked(rule, laws, examples, programs, operands, limits)
-    without = STATE if changes_state else frozenset[str]()
-    if any(getattr(each, "once", False) for each in getattr(rule, "rules", (rule,))):
-        without |= REPEATED  # it matches its own results in the next call only
+    asked, yours, rules = _checked(rule, laws, examples, programs, operands, limits)
+    # A rule that is applied once matches its own results in the next call only.
+    without = (STATE if changes_state else frozenset()) | (REPEATED if any(each.once for each in rule.rules) else frozenset())
     asked = tuple([each for each in asked if each.name not in without])
     count, number = share(EXAMPLES) if examples is None else examples, seed_of(seed)
-    transform = getattr(rule, "transformation", rule)
+    transform = rule.transformation
+
+    def case(drawn: Drawn | None) -> Case | None:
+        found = drawn and case_of_drawn(drawn)
+        return found and prepared(found)
 
     def prepared(case: Case) -> Case:
         return evolve(case, tolerance=limits, common_state=changes_state)
 
-    def test(cases: Sequence[Case], most: int, source: Source | None = None) -> None:
+    def test(cases: Sequence[Case], most: int, source: Source | None = None) -> list[list[str]]:
+        # Test laws of one application on all cases, the others on the cases with the most matches; return the matches.
         __tracebackhide__ = True
-        # Test laws of one application on all cases, the others on the cases with the most matches.
         quick = [law for law in asked if law in BY_RESULT]
         error = broken(remembering(transform), quick, cases, source)
+        matches = [applied(transform, case.program) for case in cases]
         if error is None:
-            matched = sorted(cases, key=lambda case: -len(applied(transform, case.program)))[:most]
-            error = broken(transform, [law for law in asked if law not in BY_RESULT], matched, source)
+            order = sorted(range(len(cases)), key=lambda place: -len(matches[place]))
+            others = [law for law in asked if law not in BY_RESULT]
+            error = broken(transform, others, [cases[place] for place in order[:most]], source)
         if error is not None:
             raise error.with_traceback(None) from None
+        return matches
 
     by_name = operands if isinstance(operands, Mapping) else {each.name: operands for each in rules}
     found = [Found(each) for each in rules if count]
-    options = {"number": number, "finite": finite, "exact": not limits}
     for each in found:
+        options = {"number": number, "finite": finite, "exact": not limits}
         each.search(min(WANTED, 4 + count // 3), operands=by_name.get(each.rule.name), **options)
     if any(not each.hits for each in found):
         reasons = "\n".join([each.explained() for each in found if not each.hits])
         raise NothingChecked(f"{reasons}\nso the laws would not be tested. {ADVICE}")
-    yours = [prepared(case) for case in own]
-    test(yours, ASKED_ALL)
+    given = test([prepared(each) for each in yours], ASKED_ALL)
     plain = sorted([pair for each in found for pair in each.plain], key=lambda pair: pair[0].size)
-    test([prepared(case) for _, each in plain if (case := case_of_drawn(each)) is not None], ASKED_ALL // 4)
-    drawn, near = list[Case](), list[Case]()
+    test([one for _, drawn in plain if (one := case(drawn)) is not None], ASKED_ALL // 4)
+    matches: list[list[str]] = []
     if found:
         pool = [one for several in zip_longest(*[each.pool for each in found]) for one in several if one is not None]
-
-        def attempt(one: Drawn | None) -> Case | None:
-            case = None if one is None else case_of_drawn(one)
-            return None if case is None else prepared(case)
-
-        made, missed = (drawn_around(pool, near=near).map(attempt) for near in (False, True))
+        made, missed = (drawn_around(pool, near=near).map(case) for near in (False, True))
         source = Source(made, count, number, limits, LONGEST, seconds=SECONDS)
-        drawn = source.cases()
-        if 2 * sum(bool(applied(transform, case.program)) for case in drawn) < len(drawn):
+        cases = source.cases()
+        if 2 * sum(bool(applied(transform, one.program)) for one in cases) < len(cases):
             # Programs of one run are similar, so draw a second one before the rule counts as not matching.
-            drawn += evolve(source, count=max(count, LEAST), number=number + 1).cases()
-        test(drawn, ASKED_ALL, source)
+            cases += evolve(source, count=max(count, LEAST), number=number + 1).cases()
+        matches = test(cases, ASKED_ALL, source)
         source = evolve(source, strategy=missed, count=-(-count // NEAR))
-        near = source.cases()
-        test(near, ASKED_ALL // 4, source)
-    counts = [[applied(transform, case.program) for case in group] for group in (drawn, near, yours)]
-    matched, of_near, of_given = (sum(map(bool, group)) for group in counts)
-    by_rule = Counter([rule for rules in counts[0] for rule in rules])
-    sizes = len(drawn), matched, by_rule.total(), len(near), of_near, len(yours), of_given
-    report = RuleReport(name_of(transform), len(asked), *sizes, by_rule)
-    _check_enough(report, rules, found)
+        test(source.cases(), ASKED_ALL // 4, source)
+    names = {name for one in matches for name in one}
+    sizes = len(matches), sum(map(bool, matches)), 0, len(given), sum(map(bool, given))
+    report = Report(name_of(transform), len(asked), *sizes)
+    _check_enough(report, found, [each.name for each in rules if matches and each.name not in names])
     return report
 
 
 def _checked(
     rule: Any, laws: Any, examples: Any, programs: Any, operands: Any, limits: Tolerance
-) -> tuple[tuple[Law, ...], list[Case], list[Any]]:
-    if not callable(rule):
+) -> tuple[tuple[Law, ...], list[Case], list[Rule]]:
+    if not isinstance(rule, RuleSet):
         raise WrongQuestion(f"check_rule takes a rule, px.rule(...), not a {type(rule).__name__}")
     ways = operands.values() if isinstance(operands, Mapping) else (operands,)
     if not all(each is None or callable(each) or isinstance(each, st.SearchStrategy) for each in ways):
         raise WrongQuestion(
             "operands is a strategy of tuples or a function of `draw` that returns one, or a dict of these by rule"
         )
-    transform, numbers = getattr(rule, "transformation", rule), (limits.rtol, limits.atol)
     own = cases_of(programs)
-    asked = check_question(transform, laws, "flat", "aten", examples, given=bool(own), tolerances=numbers)
-    transform(NOTHING)  # raises if a rule has no replacement
-    rules = [each for each in getattr(rule, "rules", (rule,)) if is_drawable(each)]
+    numbers = (limits.rtol, limits.atol)
+    asked = check_question(rule.transformation, laws, "flat", "aten", examples, given=bool(own), tolerances=numbers)
+    rule(NOTHING)  # raises if a rule has no replacement
+    rules = [each for each in rule.rules if each.variables]
     if not rules and not own:
         raise WrongQuestion(
             f"{name_of(rule)} has no pattern to draw programs around; pass some that it matches, as programs=[(program, args)]"
@@ -289,61 +251,61 @@ def _checked(
 class Found:
     """The matching and other instances of the pattern of a rule."""
 
-    rule: Any
+    rule: Rule
     hits: list[Instance] = field(factory=list)
     misses: list[Instance] = field(factory=list)
     plain: list[tuple[Instance, Drawn]] = field(factory=list)
-    """The smallest programs in which the rule matches."""
-    tried: int = 0
-    """Attempts in which the pattern did not run."""
+    """The smallest programs of each matching instance."""
 
     def search(self, wanted: int, **options: Any) -> None:
         """Search until the rule matches on enough instances."""
         traced = 0
         for instance in instances(self.rule, **options):
             traced += instance is not None
-            if instance is None or simplest(instance) is None:
-                self.tried += 1
-            elif (found := self._matching(instance)) is None:
-                self.misses.append(instance)
+            drawn = instance and simplest(instance)
+            if instance is None or drawn is None:
+                continue
+            if self._matches(drawn):
+                self._add(instance, drawn)
+            elif (found := self._with_state(instance)) is not None:
+                self._add(found, simplest(found))
             else:
-                self.hits.append(found)
-                drawn = (simplest(found), simplest(found, **VARIED[len(self.hits) % len(VARIED)]))
-                self.plain += [(found, each) for each in drawn if each is not None]
+                self.misses.append(instance)
             if len(self.hits) >= wanted or traced >= TRACED:
                 return
 
-    def _matching(self, instance: Instance) -> Instance | None:
-        # The instance with as few state or constant operands as the rule needs.
-        if self._matches(instance):
-            return instance
+    def _add(self, instance: Instance, drawn: Drawn | None) -> None:
+        self.hits.append(instance)
+        varied = simplest(instance, **VARIED[len(self.hits) % len(VARIED)])
+        self.plain += [(instance, each) for each in (drawn, varied) if each is not None]
+
+    def _with_state(self, instance: Instance) -> Instance | None:
+        # The instance with as few operands from the state, or constant ones, as the rule needs.
+        if self.hits and not (self.hits[0].from_state or self.hits[0].constants):
+            return None
         for kind in ("from_state", "constants"):
             names = frozenset([name for name, _ in instance.leaves])
-            if self._matches(evolve(instance, **{kind: names})):
+            if self._matches(simplest(evolve(instance, **{kind: names}))):
                 for name in sorted(names):
-                    names = names - {name} if self._matches(evolve(instance, **{kind: names - {name}})) else names
+                    fewer = names - {name}
+                    names = fewer if self._matches(simplest(evolve(instance, **{kind: fewer}))) else names
                 return evolve(instance, **{kind: names})
         return None
 
-    def _matches(self, instance: Instance) -> bool:
-        drawn = simplest(instance)
+    def _matches(self, drawn: Drawn | None) -> bool:
         return drawn is not None and bool(applied(self.rule.transformation, drawn.program))
 
     @property
     def pool(self) -> list[Instance]:
         """The instances to draw from, the simplest first; most of them match."""
         hits, misses = (sorted(each, key=lambda one: one.size) for each in (self.hits, self.misses))
-        if any(role(each) == "through" for each in self.rule.pattern.parts):
-            # The first is drawn most often, so prefer one with a view or a cast.
-            least = min([len(one.nodes) for one in hits], default=0)
-            hits.sort(key=lambda one: len(one.nodes) == least)
         return [*hits, *misses[: len(hits) // 5]]
 
     def explained(self) -> str:
         """Return why the rule does not match on any operands."""
         name = self.rule.name
         if not self.misses:
-            return f"{name}: the pattern raised on all {self.tried} operands that were tried"
+            return f"{name}: the pattern raised on all operands that were tried"
         first = min(self.misses, key=lambda one: one.size)
         operators = ", ".join([node.do.name for node in first.nodes if type(node.do) is Op])
         why = "its condition (where=) was false for all" if self.rule.where else f"it looks for {self.rule.pattern!r}"
@@ -368,27 +330,24 @@ def case_of_drawn(drawn: Drawn) -> Case | None:
     return None if grows and false_values(case.program, drawn.calls) else case
 
 
-def applied(transform: Any, program: Program) -> list[str]:
+def applied(transform: Transformation, program: Program) -> list[str]:
     """Return the rule of each application to a program; one without a name if it raises, so that the laws are tested."""
     fuel = Fuel(1 << 30)
     try:
-        if not hasattr(transform, "spend"):
-            return [""] * (transform(program) is not program)
         transform.spend(program, fuel)
     except Exception:  # noqa: BLE001  rules raise any exceptions
         return [""]
     return [label.removeprefix("apply ").rpartition(" at ")[0] for label in fuel.labels]
 
 
-def _check_enough(report: RuleReport, rules: Sequence[Any], found: Sequence[Found]) -> None:
-    if not report.drawn and not report.given_matched:
+def _check_enough(report: Report, found: Sequence[Found], never: Sequence[str]) -> None:
+    if not report.drawn and not report.given_changed:
         raise NothingChecked(f"{report.name} matched in none of {report.given} programs, so nothing was checked. {ADVICE}")
-    if 2 * report.matched < report.drawn:
+    if 2 * report.changed < report.drawn:
         tried = "; ".join([f"{each.rule.name} on {', '.join(map(repr, each.pool[:4]))}" for each in found])
         raise NothingChecked(
-            f"{report.name} matched in {report.matched} of {report.drawn} programs that were drawn around it, less than half, so "
+            f"{report.name} matched in {report.changed} of {report.drawn} programs that were drawn around it, less than half, so "
             f"little was checked.\nTried: {tried} ...\n{ADVICE}"
         )
-    never = [each.name for each in rules if report.drawn and not report.by_rule.get(each.name)]
     if never:
         raise NothingChecked(f"{', '.join(never)} never matched because other rules of {report.name} match first. {ADVICE}")

@@ -12,9 +12,10 @@ import math
 import random
 import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from itertools import cycle
-from typing import Any
+from contextlib import contextmanager, suppress
+from functools import reduce
+from itertools import count
+from typing import Any, cast
 
 import hypothesis.strategies as st
 import torch
@@ -83,15 +84,13 @@ class Operand:
             return like.reshape(-1).roll(call).reshape(like.shape).clone()
         numbers, start = self._numbers(is_last=call == CALLS - 1, call=call), 2 * index + 3 * call
         found: list[Any] = [numbers[(start + number) % len(numbers)] for number in range(like.numel())]
-        if like.dtype.is_complex:
-            found = [complex(one, other) for one, other in zip(found, reversed(found), strict=True)]
         if not like.dtype.is_signed and like.dtype is not torch.bool:
             found = [abs(number) for number in found]
         return torch.tensor(found, dtype=like.dtype).reshape(like.shape)
 
     def _numbers(self, *, is_last: bool, call: int) -> Sequence[float]:
         dtype, is_unusual = self.value.dtype, is_last and not self.finite
-        if dtype.is_floating_point or dtype.is_complex:
+        if dtype.is_floating_point:
             return BETWEEN if self.style == "between" else FRACTIONS if call == 1 else SPECIAL if is_unusual else ORDINARY
         if self.style == "few" or dtype is torch.bool:
             return FEW
@@ -172,109 +171,116 @@ BOTH = ("", "turned", "double", "turned double", "double flat", "row single", "t
 class Way:
     """A pattern with one alternative chosen for each ``any_of``, and a chain of views and casts for each ``through``.
 
-    >>> way = Way.of(Pattern.of(lambda x: torch.relu(x + 1)))
-    >>> way(torch.ones(2)), [part.name for part in way.operators]
-    (tensor([2., 2.]), ['add', 'relu'])
+    >>> Way(Pattern.of(lambda x: torch.relu(x + 1)))(torch.ones(2))
+    tensor([2., 2.])
     """
 
-    graph: fx.Graph
-    """Its placeholders are the variables of the pattern."""
-    lists: frozenset[fx.Node]
-    """Variables that stand for any number of list items."""
-    tensors: torch.nn.Module
-    """The owner of the tensors of the pattern."""
-
-    @classmethod
-    def of(cls, pattern: Pattern, chosen: Mapping[Any, Any] = {}) -> Way:
-        """Return a pattern without alternatives and chains.
-
-        Args:
-            pattern: any pattern.
-            chosen: the number of the alternative of each ``any_of``, 0 by default; the steps of each chain.
-        """
-        graph, lists, tensors = fx.Graph(), set[fx.Node](), torch.nn.Module()
-        known: dict[Part, Any] = {}
-
-        def settled(part: Part) -> Any:
-            if isinstance(part, fx.Node):
-                if part not in known:
-                    known[part] = copied(part)
-                return known[part]
-            if isinstance(part, slice):
-                return slice(settled(part.start), settled(part.stop), settled(part.step))
-            return type(part)(map(settled, part)) if isinstance(part, list | tuple) else part
-
-        def copied(part: fx.Node) -> Any:
-            match role(part):
-                case "any_of":
-                    return settled(part.args[chosen.get(part, 0)])
-                case "through":
-                    value = settled(part.args[0])
-                    for step in chosen.get(chain_of(part), ()):
-                        value = graph.call_function(STEPS[step], (value,))
-                        value.meta["role"] = "through"
-                    return value
-                case "rest":
-                    lists.add(settled(part.args[0]))
-                    return settled(part.args[0])
-                case "tensor":
-                    setattr(tensors, str(part.target), part.meta["tensor"])
-                case _:
-                    pass
-            return graph.create_node(part.op, part.target, settled(part.args), settled(dict(part.kwargs)))
-
-        for node in pattern.graph.nodes:
-            if node.op == "placeholder":
-                settled(node)
-        results = settled(pattern.results)
-        graph.output(results if pattern.is_tuple else results[0])
-        return cls(graph, frozenset(lists), tensors)
+    pattern: Pattern
+    chosen: Mapping[Any, Any] = {}
+    """The number of the alternative of each ``any_of``, and the steps of each chain."""
 
     def __call__(self, *values: Any) -> Any:
-        """Run the pattern."""
-        return self.interpreter().run(*values)
-
-    def interpreter(self) -> fx.Interpreter:
-        """Return an interpreter of the graph."""
-        return _Interpreter(self.tensors, garbage_collect_values=False, graph=self.graph)
+        """Run the pattern on values of its variables."""
+        found = _Run(self.chosen, dict(zip(self.variables, values, strict=True))).value(self.pattern.results)
+        return found if self.pattern.is_tuple else found[0]
 
     @property
-    def operators(self) -> list[fx.Node]:
-        """The nodes to run, in order."""
-        return [node for node in self.graph.nodes if node.op in ("get_attr", "call_function", "call_method")]
+    def variables(self) -> list[fx.Node]:
+        """The variables of the pattern, in order."""
+        return [*self.pattern.graph.find_nodes(op="placeholder")]
 
-    def kinds(self, part: fx.Node, variable: fx.Node) -> list[str]:
-        """Return the types that the overloads of an operator accept for a variable.
+    def drawn(self, draw: random.Random) -> Assignment | None:
+        """Return operands for the variables; None if an operator raised on all that were tried.
 
-        >>> way = Way.of(Pattern.of(lambda x, y: torch.add(x, y)))
-        >>> way.kinds(way.operators[0], [*way.graph.nodes][1])
-        ['Tensor', 'number']
+        Args:
+            draw: the source of random numbers.
+
+        >>> way = Way(Pattern.of(lambda x, w: torch.nn.functional.linear(x, w)))
+        >>> len(next(found for number in range(99) if (found := way.drawn(random.Random(number)))))
+        2
         """
-        if role(part) not in ("operator", "arithmetic"):
-            return ["Tensor"]
-        found = set[str]()
-        for overload, given in operator_of(part).overloads.items():
-            types = {one.name: str(one.real_type) for one in schema_of(overload).arguments}
-            for name, value in given.items():
-                if value is variable:
-                    found.update(_plain_types(types[name]), {HINTS[name]} if name in HINTS else ())
-                elif isinstance(value, list | tuple) and variable in value:
-                    is_list = variable in self.lists
-                    found.add(_plain_types(types[name])[0] if is_list else types[name].removeprefix("List[").removesuffix("]"))
-        return sorted(found, key=lambda kind: (kind != "Tensor", kind))
+        run = _Run(self.chosen, {}, draw)
+        try:
+            run.value(self.pattern.results)
+        except Exception:  # noqa: BLE001  operators raise any exceptions
+            return None
+        # Some variables are not in a chosen alternative.
+        return [run.drawn.get(variable, Operand(None)) for variable in self.variables]
 
 
-class _Interpreter(fx.Interpreter):
-    def fetch_args_kwargs_from_env(self, n: fx.Node) -> Any:
-        """Return the arguments of a node; a variable in a list may stand for several items."""
-        args, kwargs = super().fetch_args_kwargs_from_env(n)
-        return tuple(map(_flat, args)), {key: _flat(value) for key, value in kwargs.items()}
+class _Run:
+    """Runs a pattern on known values; a variable without a value is drawn at the first operator that uses it."""
+
+    def __init__(self, chosen: Mapping[Any, Any], known: dict[fx.Node, Any], draw: random.Random | None = None) -> None:
+        self.chosen = chosen
+        self.known = known
+        self.drawn: dict[fx.Node, Any] = {}
+        self.draw = draw or random.Random(0)  # noqa: S311  not secret
+        self.tensors = self.draw.choice((0.7, 0.7, 0.1))
+
+    def value(self, part: Part) -> Any:
+        """Return the value of a part."""
+        if isinstance(part, slice):
+            return slice(self.value(part.start), self.value(part.stop), self.value(part.step))
+        if isinstance(part, list | tuple):
+            several = [self.value(each) if role(each) == "rest" else [self.value(each)] for each in part]
+            return (list if isinstance(part, list) else tuple)([item for each in several for item in each])
+        if not isinstance(part, fx.Node):
+            return part
+        part = self._settled(part)
+        if part not in self.known:
+            self.known[part] = part.meta["tensor"] if role(part) == "tensor" else self._computed(part)
+        return self.known[part]
+
+    def _settled(self, part: fx.Node) -> fx.Node:
+        # The part that is chosen for another.
+        if role(part) in ("any_of", "rest") or (role(part) == "through" and not self.chosen.get(chain_of(part))):
+            chosen: Any = part.args[self.chosen.get(part, 0) if role(part) == "any_of" else 0]
+            return self._settled(chosen)
+        return part
+
+    def _computed(self, part: fx.Node) -> Any:
+        operands = cast("Sequence[fx.Node]", part.args[:1] if role(part) == "through" else part.all_input_nodes)
+        pairs = [(operand, self._settled(operand)) for operand in operands]
+        new = {one: operand for operand, one in pairs if role(one) == "variable" and one not in self.known}
+        values = [self.value(operand) for operand, one in pairs if one not in new]
+        for _ in range(TRIES * len(new)):
+            near = [value for value in values if isinstance(value, torch.Tensor)]
+            for variable, operand in new.items():
+                self.drawn[variable] = found = _candidate(self.draw, kinds_of(part, operand), near, self.tensors)
+                near += [one.value for one in [*leaves_of([found])][:1]]
+                self.known[variable] = _mapped([found], lambda one: one.value)[0]
+            with suppress(Exception):  # operators raise any exceptions
+                return self._result(part)
+        return self._result(part)
+
+    def _result(self, part: fx.Node) -> Any:
+        if role(part) == "through":
+            return reduce(lambda value, step: STEPS[step](value), self.chosen[chain_of(part)], self.value(part.args[0]))
+        (*args,), kwargs = self.value(part.args), {key: self.value(each) for key, each in part.kwargs.items()}
+        target: Any = part.target
+        return getattr(args.pop(0), target)(*args, **kwargs) if part.op == "call_method" else target(*args, **kwargs)
 
 
-def _flat(arg: Any) -> Any:
-    if not isinstance(arg, list):
-        return arg
-    return [item for each in arg for item in (each if isinstance(each, list) else [each])]
+def kinds_of(part: fx.Node, operand: fx.Node) -> list[str]:
+    """Return the types that the overloads of an operator accept for an operand.
+
+    >>> pattern = Pattern.of(lambda x, y: torch.add(x, y))
+    >>> kinds_of(pattern.results[0], pattern.results[0].args[1])
+    ['Tensor', 'number']
+    """
+    if role(part) not in ("operator", "arithmetic"):
+        return ["Tensor"]
+    found = set[str]()
+    for overload, given in operator_of(part).overloads.items():
+        types = {one.name: str(one.real_type) for one in schema_of(overload).arguments}
+        for name, value in given.items():
+            if value is operand:
+                found.update(_plain_types(types[name]), {HINTS[name]} if name in HINTS else ())
+            elif isinstance(value, list | tuple) and operand in value:
+                is_list = role(operand) == "rest"
+                found.add(_plain_types(types[name])[0] if is_list else types[name].removeprefix("List[").removesuffix("]"))
+    return sorted(found, key=lambda kind: (kind != "Tensor", kind))
 
 
 def _plain_types(kind: str) -> list[str]:
@@ -289,40 +295,27 @@ def chain_of(part: fx.Node) -> Any:
     return part if chain is None else chain.target
 
 
-WAYS = 12
-"""The maximum number of combinations of alternatives."""
-
-
-def ways_of(rule: Any) -> list[tuple[Way, Callable[..., Any]]]:
-    """Return the choices among the alternatives of a rule, each with a function that computes it on tensors.
+def ways_of(pattern: Pattern, draw: random.Random) -> Iterator[Way]:
+    """Iterate endlessly over choices among the alternatives of a pattern: first each alternative, then any combination.
 
     Args:
-        rule: a rule.
+        pattern: any pattern.
+        draw: the source of random numbers.
 
     >>> import purefx as px
-    >>> rule = px.rule(lambda x: px.any_of(torch.relu(x), torch.clamp_min(x, 0)))
-    >>> [way.operators[0].name for way, _ in ways_of(rule)]
-    ['relu', 'clamp_min']
+    >>> ways = ways_of(Pattern.of(lambda x: px.any_of(torch.relu(x), torch.neg(x))), random.Random(0))
+    >>> [next(ways)(torch.ones(1)) for _ in range(2)]
+    [tensor([1.]), tensor([-1.])]
     """
     several: dict[Any, Sequence[Any]] = {}
-    for part in rule.pattern.parts:
+    for part in pattern.parts:
         if role(part) == "any_of":
             several[part] = range(len(part.args))
         elif role(part) == "through":
             _, _, views, casts = part.args
             several[chain_of(part)] = [each.split() for each in (BOTH if views and casts else VIEWS if views else CASTS)]
-    if not several:
-        return [(Way.of(rule.pattern), rule.written)]
-    # First each alternative once, then any combination of them.
-    draw, longest = random.Random(0), max(map(len, several.values()))  # noqa: S311  not secret
-    found: dict[str, Way] = {}
-    for turn in range(4 * WAYS):
-        is_first = turn < longest
-        way = Way.of(
-            rule.pattern, {key: each[turn % len(each)] if is_first else draw.choice(each) for key, each in several.items()}
-        )
-        found.setdefault(str(way.graph), way)
-    return [(way, way) for way in [*found.values()][:WAYS]]
+    for turn in count():
+        yield Way(pattern, {key: each[turn] if turn < len(each) else draw.choice(each) for key, each in several.items()})
 
 
 # -- drawing ---------------------------------------------------------------------------------------------------------------------
@@ -427,53 +420,6 @@ def quiet() -> Generator[None]:
         yield
 
 
-def assignments(way: Way, *, number: int = 0) -> Iterator[Assignment | None]:
-    """Iterate endlessly over operands for the variables; None for a failed attempt.
-
-    Args:
-        way: a pattern.
-        number: the seed.
-
-    >>> found = assignments(Way.of(Pattern.of(lambda x, w: torch.nn.functional.linear(x, w))))
-    >>> len(next(each for each in found if each is not None))
-    2
-    """
-    draw = random.Random(number)  # noqa: S311  not secret
-    variables = way.graph.find_nodes(op="placeholder")
-    steps, seen = list[tuple[fx.Node, dict[fx.Node, list[str]]]](), set[fx.Node]()
-    for part in way.operators:
-        new = [one for one in part.all_input_nodes if one.op == "placeholder" and one not in seen]
-        steps.append((part, {variable: way.kinds(part, variable) for variable in new}))
-        seen.update(new)
-    while True:
-        found = _attempt(draw, way.interpreter(), steps)
-        # Some variables are not in a chosen alternative.
-        yield None if found is None else [found.get(variable, Operand(None)) for variable in variables]
-
-
-def _attempt(
-    draw: random.Random, run: fx.Interpreter, steps: Sequence[tuple[fx.Node, Mapping[fx.Node, list[str]]]]
-) -> dict[fx.Node, Any] | None:  # fmt: skip
-    chosen: dict[fx.Node, Any] = {}
-    tensors = draw.choice((0.7, 0.7, 0.1))
-    for part, new in steps:
-        for _ in range(TRIES * len(new) or 1):
-            known = [run.env[each] for each in part.all_input_nodes if each not in new]
-            near = [value for value in known if isinstance(value, torch.Tensor)]
-            for variable, kinds in new.items():
-                chosen[variable] = found = _candidate(draw, kinds, near, tensors)
-                near += [one.value for one in [*leaves_of([found])][:1]]
-                run.env[variable] = _mapped([found], lambda one: one.value)[0]
-            try:
-                run.env[part] = run.run_node(part)
-            except Exception:  # noqa: BLE001, S112  operators raise any exceptions
-                continue
-            break
-        else:
-            return None
-    return chosen
-
-
 # -- instances -------------------------------------------------------------------------------------------------------------------
 
 ATTEMPTS = 2500
@@ -498,12 +444,11 @@ WORDS = (("none", "tanh"), ("floor", "trunc"), ("mean", "sum"), ("reflect", "con
 class Instance:
     """A pattern on operands.
 
-    >>> found = instance_of(lambda x: torch.relu(x), [Operand(torch.ones(2))], rule="r")
+    >>> found = instance_of(lambda x: torch.relu(x), [Operand(torch.ones(2))])
     >>> [node.do.name for node in found.nodes], found
     (['aten.relu.default'], (float32[2]))
     """
 
-    rule: str
     operands: Assignment
     leaves: tuple[tuple[str, Operand], ...]
     """The tensors among the operands, each with the name that the nodes use."""
@@ -526,15 +471,12 @@ class Instance:
         return (not floats, sum(one.value.numel() for _, one in self.leaves), sum(one.value.dim() for _, one in self.leaves))
 
 
-def instance_of(
-    pattern: Callable[..., Any], operands: Assignment, *, rule: str, variables: tuple[str, ...] = ()
-) -> Instance | None:
+def instance_of(pattern: Callable[..., Any], operands: Assignment, variables: tuple[str, ...] = ()) -> Instance | None:
     """Trace a pattern on operands; return None if it raises or does not return tensors.
 
     Args:
         pattern: the function of the rule.
         operands: the values of its variables.
-        rule: the name of the rule.
         variables: their names.
     """
     leaves = [*leaves_of(operands)]
@@ -557,18 +499,7 @@ def instance_of(
     nodes = tuple([node for node in program.main.nodes if node.name not in held])
     constants = [(name, Operand(value.detach(), "held")) for name, value in held.items()]
     named = (*zip(names, leaves, strict=True), *constants)
-    return Instance(rule, operands, named, nodes, results, variables, constants=frozenset(held))
-
-
-def is_drawable(rule: Any) -> bool:
-    """Return whether a rule has a pattern that programs can be drawn around.
-
-    >>> import purefx as px
-    >>> is_drawable(px.rule(lambda x: torch.relu(x))), is_drawable(px.sink_state)
-    (True, False)
-    """
-    # The function of `at=` has no variables.
-    return bool(getattr(rule, "variables", ())) and not getattr(rule, "may_leave", False)
+    return Instance(operands, named, nodes, results, variables, constants=frozenset(held))
 
 
 def instances(
@@ -587,40 +518,27 @@ def instances(
     >>> next(each for each in instances(px.rule(lambda x: torch.relu(x)), number=0) if each)
     (x=int32[2, 1])
     """
-    seen: set[tuple[int, str]] = set()
-    drawn = _searched(rule, number) if operands is None else _given(rule, operands, number)
-    for pattern, found in drawn:
+    draw, seen = random.Random(number), set[str]()  # noqa: S311  not secret
+    given = [] if operands is None else _given(rule, operands, number)
+    for turn, way in zip(range(ATTEMPTS), ways_of(rule.pattern, draw), strict=False):
+        with quiet():
+            # Each turn of the given operands begins with another one, so that alternatives meet all of them.
+            found = given[(turn + turn // len(given)) % len(given)] if given else way.drawn(draw)
         if found is None:
             yield None
             continue
         is_coarse = not exact and operands is None and any(one.value.dtype in COARSE for one in leaves_of(found))
-        if (key := (id(pattern), repr(found))) not in seen and not is_coarse:
+        if (key := f"{[*way.chosen.values()]} {found}") not in seen and not is_coarse:
             seen.add(key)
             assignment = only_finite(found) if finite else found
-            yield instance_of(pattern, assignment, rule=rule.name, variables=rule.variables)
+            yield instance_of(way if way.chosen else rule.written, assignment, rule.variables)
 
 
-Drawn = Iterator[tuple[Callable[..., Any], Assignment | None]]
-
-
-def _searched(rule: Any, number: int) -> Drawn:
-    # Alternate between the alternatives of a pattern.
-    sources = [(function, assignments(way, number=number + place)) for place, (way, function) in enumerate(ways_of(rule))]
-    for _, (pattern, source) in zip(range(ATTEMPTS), cycle(sources), strict=False):
-        with quiet():
-            found = next(source)
-        yield pattern, found
-
-
-def _given(rule: Any, operands: Any, number: int) -> Drawn:
+def _given(rule: Any, operands: Any, number: int) -> list[Assignment]:
     if not isinstance(operands, st.SearchStrategy):
         operands = st.composite(lambda draw, function: function(draw))(operands)
     with quiet():
-        drawn = examples_of(operands, GIVEN, number, longest=GIVEN)
-    patterns = [function for _, function in ways_of(rule)]
-    for start in range(len(patterns)):  # each pattern in turn, finally each on all drawn operands
-        for place, values in enumerate(drawn):
-            yield patterns[(start + place) % len(patterns)], _assignment(rule, values)
+        return [_assignment(rule, values) for values in examples_of(operands, GIVEN, number, longest=GIVEN)]
 
 
 def _assignment(rule: Any, values: Any) -> Assignment:
@@ -645,10 +563,10 @@ def changed(instance: Instance, place: int) -> Instance | None:
         instance: a pattern on operands.
         place: selects the change.
 
-    >>> found = instance_of(lambda x: x.transpose(0, 1), [Operand(torch.ones(2, 2))], rule="r")
+    >>> found = instance_of(lambda x: x.transpose(0, 1), [Operand(torch.ones(2, 2))])
     >>> [changed(found, place).nodes[0].args[1:] for place in range(2)]
     [(1, 1), (0, 2)]
-    >>> found = instance_of(lambda x: x + x, [Operand(torch.ones(2, 2))], rule="r")
+    >>> found = instance_of(lambda x: x + x, [Operand(torch.ones(2, 2))])
     >>> changed(found, 0).nodes[0].kwargs, len(changed(found, 1).leaves)
     ((('alpha', 2),), 2)
     """

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from .exported import Exported, exported_programs
 from .modules import ModuleTree, module_trees
-from .programs import STAGES, Stage, legal_orders, programs, renamings
+from .programs import STAGES, Stage, programs
 
-__all__ = [
-    "STAGES", "Exported", "ModuleTree", "Stage", "exported_programs", "legal_orders", "module_trees", "programs", "renamings",
-]  # fmt: skip
+__all__ = ["STAGES", "Exported", "ModuleTree", "Stage", "exported_programs", "module_trees", "programs"]

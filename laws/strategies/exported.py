@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cache
 from typing import Any
 
@@ -24,13 +24,11 @@ from torch.export.graph_signature import (
 
 from ...ir.torch_private import TrainingIRVerifier, Verifier
 from .flow import TOKEN, Flow, Style, Value
-from .menu import DOING, MENU, MenuFlow
+from .menu import MenuFlow
 from .recipes import (
+    LITERALS,
     OWN_CONTENTS,
     PATHS,
-    CallRecipe,
-    ItemRecipe,
-    NodeRecipe,
     OutputRecipe,
     PrintedWhole,
     Recipe,
@@ -44,44 +42,26 @@ from .recipes import (
     windows,
 )
 
-FUNCTIONAL = (3, 7)
-"""Functional styles, as after ``run_decompositions``: of the default and of the strict exporter."""
-
 
 def narrowed(recipe: Recipe, barred: frozenset[str]) -> Recipe:
-    """Return a recipe without certain features.
+    """Return a recipe without certain features of state, outputs and style.
 
     Args:
         recipe: any recipe.
-        barred: the features: "writes" except at the end, all "new contents" of inputs and state, "random", "effects",
-            "regions", "training", "views", "dynamic".
+        barred: the features; see ``exported_programs``.
 
-    >>> recipe = Recipe((), (NodeRecipe(14, 0, 0),), (), 0, 0, True)
-    >>> narrowed(recipe, frozenset({"random", "dynamic"})).items, narrowed(recipe, frozenset()) is recipe
-    ((NodeRecipe(kind=16, first=0, second=0),), True)
+    >>> recipe = Recipe((), (), (), 0, 0, True)
+    >>> narrowed(recipe, frozenset({"dynamic"})).is_dynamic, narrowed(recipe, frozenset({"writes"})).style
+    (False, 3)
     """
-    if not barred:
-        return recipe
-    gone = {entry for what in barred for entry in DOING.get(what, ())}
-    kinds = tuple([number for number, entry in enumerate(MENU) if entry not in gone])
     return evolve(
         recipe,
         slots=tuple([evolve(slot, sharing=slot.sharing % 4) for slot in recipe.slots]) if "views" in barred else recipe.slots,
-        items=tuple([_narrowed(item, kinds) for item in recipe.items]),
         outputs=tuple([one for one in recipe.outputs if "new contents" not in barred or one.kind != OWN_CONTENTS]),
-        style=FUNCTIONAL[recipe.style % 2] if "writes" in barred else recipe.style,
+        style=recipe.style | 3 if "writes" in barred else recipe.style,
         is_dynamic=recipe.is_dynamic and "dynamic" not in barred,
     )
 
-
-def _narrowed(item: ItemRecipe, kinds: tuple[int, ...]) -> ItemRecipe:
-    if type(item) is CallRecipe:
-        return evolve(item, items=tuple([_narrowed(inner, kinds) for inner in item.items]))
-    assert type(item) is NodeRecipe
-    return item if item.kind in kinds else evolve(item, kind=kinds[item.kind % len(kinds)])
-
-
-OUTPUT_LITERALS = (None, 3, 0.5, True, "text")
 
 DEAD = 6
 """The number of unused values per value that stays dead."""
@@ -129,19 +109,25 @@ def _user(found: Any) -> tuple[Any, OutputSpec]:
 def chosen(flow: Flow, output: OutputRecipe) -> Any:
     """Return the drawn result: a value, an input, a size, or a literal."""
     if output.kind == 6:
-        return OUTPUT_LITERALS[output.value % len(OUTPUT_LITERALS)]
+        return LITERALS[output.value % len(LITERALS)]
     if output.kind == 7:
         return flow.given[-1 - output.value % len(flow.given)]
     return flow.numbers[-1] if output.kind == 8 and flow.numbers else flow.value(output.value)
 
 
-def build(recipe: Recipe) -> tuple[ExportedProgram, Users]:
+def build(recipe: Recipe, barred: Collection[str] = ()) -> tuple[ExportedProgram, Users]:
     """Return the exported program of a recipe, and its user inputs.
 
+    Args:
+        recipe: any recipe.
+        barred: features whose nodes are replaced by others; see ``exported_programs``.
+
+    >>> from .recipes import NodeRecipe
     >>> [node.name for node in build(Recipe((), (NodeRecipe(0, 0, 0),), (), 0, 0, False))[0].graph.nodes]
     ['x', 'neg', 'output']
     """
-    flow = MenuFlow(torch.fx.Graph(), Style(is_functional=recipe.style in (3, 5, 7), is_strict=recipe.style > 3))
+    style = Style(is_functional=recipe.style in (3, 5, 7), is_strict=recipe.style > 3)
+    flow = MenuFlow(torch.fx.Graph(), style, barred)
     given, state = users(recipe.inputs, is_dynamic=recipe.is_dynamic), windows(recipe.slots)
     specs = _inputs(flow, state, given)
     flow.run(visits(recipe.items))
@@ -208,7 +194,8 @@ def exported_programs(barred: frozenset[str] = frozenset()) -> st.SearchStrategy
     """Return a strategy of exported programs, which shrink by dropping module calls.
 
     Args:
-        barred: features to exclude; see ``narrowed``.
+        barred: features to exclude: "writes" except at the end, all "new contents" of inputs and state, "random", "effects",
+            "regions", "training", "views", "dynamic".
 
     The program is new, but its tensors and fake values are shared: do not write to them.
 
@@ -217,9 +204,9 @@ def exported_programs(barred: frozenset[str] = frozenset()) -> st.SearchStrategy
     >>> len(exported.calls)
     3
     """
-    return recipes().map(lambda recipe: _exported(narrowed(recipe, barred)))
 
+    def exported(recipe: Recipe) -> Exported:
+        ep, users = build(narrowed(recipe, barred), barred)
+        return Exported(ep, tuple(users.call(number) for number in range(CALLS)), recipe)
 
-def _exported(recipe: Recipe) -> Exported:
-    ep, users = build(recipe)
-    return Exported(ep, tuple(users.call(number) for number in range(CALLS)), recipe)
+    return recipes().map(exported)

@@ -7,7 +7,7 @@ An entry chooses among the present values and does nothing if none fits.  In fun
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from typing import Any
 
@@ -30,6 +30,12 @@ UNARY = (
     aten.gelu.default, aten.sigmoid.default,
 )  # fmt: skip
 BINARY = (aten.add.Tensor, aten.mul.Tensor, aten.sub.Tensor, aten.maximum.default)
+VIEWS: tuple[tuple[Any, ...], ...] = (
+    (aten.select.int, -1, 1), (aten.slice.Tensor, -1, 1, 3), (aten.view.default, [-1]), (aten.unsqueeze.default, 0),
+    (aten.transpose.int, 0, 1), (aten.expand.default, [3, -1]), (aten.to.dtype, torch.float32), (aten.detach.default,),
+    (aten.lift.default,), (aten.data.default,), (aten.lift_fresh.default,),
+)  # fmt: skip
+"""Operators whose results share memory with their operand, and their arguments; the schemas of the last three omit effects."""
 BEHIND_LINEAR = (
     (aten.relu.default, ()), (aten.gelu.default, ()), (aten.softmax.int, (-1,)), (aten.silu.default, ()),
     (aten.layer_norm.default, ([4],)), (aten.relu.default, ()), (aten.dropout.default, (0.5, False)),
@@ -76,10 +82,9 @@ def _binary(flow: Flow, first: int, second: int) -> Any:
 
 def _layer(flow: Flow, first: int, second: int) -> None:
     a = flow.find(first, lambda value: _is_float(value) and value.kind.dims[-1:] == ("4",))
-    weight = flow.own(second, ("4", "4")) or next((given for given in flow.given if given.kind.dims == ("4", "4")), None)
     if a is None:
         return
-    weight = weight or flow.emit(aten.full.default, [4, 4], 0.25 * (second - 4), **ON_CPU)
+    weight = flow.own(second, ("4", "4")) or flow.emit(aten.full.default, [4, 4], 0.25 * (second - 4), **ON_CPU)
     bias = flow.own(second, ("4",))
     made = flow.emit(aten.linear.default, a, weight, *(() if bias is None else (bias,)))
     if made:
@@ -104,10 +109,10 @@ def _combined(flow: Flow, first: int, second: int) -> Any:
     b = flow.find(second, lambda value: value.kind.dims == a.kind.dims)
     match second % 5:
         case 0 | 1 if b is not None and a.kind.dims:
-            return flow.emit(aten.cat.default, [a, b], len(a.kind.dims) - 1)
+            return flow.emit(aten.cat.default, [a, b], -1)
         case 2 if b is not None and (larger := flow.emit(aten.gt.Tensor, a, b)):
             return flow.emit(aten.where.self, larger, a, b)
-        case 3 if a.kind.dims:
+        case 3:
             return flow.emit(aten.sum.dim_IntList, a, [0])
         case _:
             return flow.emit(aten.sum.default, a)
@@ -115,21 +120,19 @@ def _combined(flow: Flow, first: int, second: int) -> Any:
 
 def _several(flow: Flow, first: int, second: int) -> None:
     a = flow.value(first)
-    last = len(a.kind.dims) - 1
+    size = a.kind.dims[0] if a.kind.dims else ""
     match second % 4:
-        case _ if not a.kind.dims:
-            return
         case 0:
-            flow.emit(aten.split.Tensor, a, 2, last, of=a)
+            flow.emit(aten.split.Tensor, a, 2, -1, of=a)
         case 1:
-            flow.emit(aten.unbind.int, a, last, of=a)
-        case 2 if a.kind.dims[0] != "0" and a.kind.dims[0].isalnum():
+            flow.emit(aten.unbind.int, a, -1, of=a)
+        case 2 if size.isalnum() and size != "0":
             # Real empty tensors have no maximum, and a computed size may be zero.
             flow.emit(aten.max.dim, a, 0)
-        case _ if a.kind.dims[0] not in ("0", "1"):  # torch warns of those
+        case _ if size not in ("", "0", "1"):  # torch warns of those
             flow.emit(aten.var_mean.correction, a, [0])
         case _:
-            return
+            pass
 
 
 def _sizes(flow: Flow, first: int, second: int) -> None:
@@ -186,14 +189,10 @@ def _separate(flow: Flow, target: Value, source: Value) -> Value:
 
 def _out(flow: Flow, first: int, second: int) -> None:
     target = _target(flow, second, second)
-    if target is None:
+    if target is None or flow.style.is_functional or not target.is_writable or not target.kind.is_plain:
         return
     a = flow.find(first, lambda value: value.kind.dims == target.kind.dims and _holds(target, value))
-    if a is None:
-        return
-    if flow.style.is_functional:
-        _write(flow, target, None, aten.copy.default, flow.emit(aten.add.Tensor, a, second) or a)
-    elif target.is_writable and target.kind.is_plain:
+    if a is not None:
         flow.emit(aten.add.out, _separate(flow, target, a), second, of=target, out=target)
 
 
@@ -204,19 +203,9 @@ def _random_write(flow: Flow, first: int, second: int) -> None:
 
 
 def _view(flow: Flow, first: int, second: int) -> None:
-    a = flow.value(first)
-    rank = len(a.kind.dims)
-    views: dict[int, tuple[bool, Any, tuple[Any, ...]]] = {
-        0: (rank > 0, aten.select.int, (rank - 1, 1)),
-        1: (rank > 0, aten.slice.Tensor, (rank - 1, 1, 3)),
-        2: (rank == 2 and a.kind.is_contiguous, aten.view.default, ([-1],)),
-        3: (rank < 2, aten.unsqueeze.default, (0,)),
-        4: (rank == 2, aten.transpose.int, (0, 1)),
-        5: (rank < 2, aten.expand.default, ([3, *([-1] * rank)],)),
-        6: (True, aten.to.dtype, (torch.float32,)),
-    }
-    fits, target, args = views.get(second, (False, None, ()))
-    flow.emit(target if fits else aten.detach.default, a, *(args if fits else ()), of=a)
+    a, (target, *args) = flow.value(first), VIEWS[(first + second) % len(VIEWS)]
+    if len(a.kind.dims) < 3:  # values do not get larger without end
+        flow.emit(target, a, *args, of=a)
 
 
 def _through_view(flow: Flow, first: int, second: int) -> None:
@@ -271,21 +260,12 @@ def _batch_norm(flow: Flow, first: int, second: int) -> None:
         flow.write(var, made[4])
 
 
-def _hidden(flow: Flow, first: int, second: int) -> None:
-    # The schemas omit these effects.
-    a = flow.value(first)
-    match second % 4:
-        case 0:
-            flow.emit(aten.lift.default, a, of=a)
-        case 1:
-            flow.emit(aten.data.default, a, of=a)
-        case 2:
-            flat = flow.find(first, lambda value: value.kind.dims == ("4",))
-            part = flat and flow.emit(aten.slice.Tensor, flat, 0, 0, 2, of=flat)
-            if part:
-                flow.emit(aten.unflatten_dense_tensors.default, flat, [part, part], of=flat)
-        case _:
-            flow.emit(aten.lift_fresh.default, a, of=a)
+def _unflatten(flow: Flow, first: int, second: int) -> None:  # noqa: ARG001
+    # Its schema omits that the results share memory with the operand.
+    flat = flow.find(first, lambda value: value.kind.dims == ("4",))
+    part = flat and flow.emit(aten.slice.Tensor, flat, 0, 0, 2, of=flat)
+    if part:
+        flow.emit(aten.unflatten_dense_tensors.default, flat, [part, part], of=flat)
 
 
 # -- bodies of higher-order operators --------------------------------------------------------------------------------------------
@@ -378,7 +358,7 @@ def _operands(flow: Flow, first: int, second: int) -> tuple[Value | None, Value 
 MENU: tuple[Entry, ...] = (
     _unary, _binary, _layer, _combined, _with_own, _update, _update, _update, _update_by_value, _update_by_value,
     _view, _through_view, _through_view, _out, _random, _random_write, _print, _assert, _cond, _region,
-    _several, _sizes, _batch_norm, _hidden,
+    _several, _sizes, _batch_norm, _unflatten,
 )  # fmt: skip
 
 DOING: Mapping[str, tuple[Entry, ...]] = {
@@ -386,19 +366,23 @@ DOING: Mapping[str, tuple[Entry, ...]] = {
     "effects": (_print, _assert),
     "regions": (_cond, _region),
     "training": (_batch_norm,),
-    "views": (_view, _through_view, _several, _hidden),
+    "views": (_view, _through_view, _several, _unflatten),
     "new contents": (_update, _update_by_value, _random_write),
-    "sizes": (_layer, _sizes, _batch_norm, _several, _hidden),
+    "sizes": (_layer, _sizes, _batch_norm, _several, _unflatten),
+    "in place": (_update, _update_by_value, _through_view, _out, _random_write, _batch_norm),
 }
-"""Entries by feature, for excluding them."""
-
-WRITES = (_update, _update_by_value, _through_view, _out, _random_write, _batch_norm)
-"""Entries that write in place, outside of functional programs."""
+"""Entries by feature, for excluding them.  Functional programs write nothing in place."""
 
 
 class MenuFlow(Flow):
-    """A flow that chooses from the menu."""
+    """A flow that chooses from the menu, without the entries of some features."""
+
+    def __init__(self, graph: torch.fx.Graph, style: Style, barred: Collection[str] = ()) -> None:
+        super().__init__(graph, style)
+        gone = {entry for what in barred for entry in DOING.get(what, ())}
+        self.kinds = [number for number, entry in enumerate(MENU) if entry not in gone]
 
     def item(self, node: Any) -> None:
         """Write the operators of one drawn node."""
-        MENU[node.kind](self, node.first, node.second)
+        kind = node.kind if node.kind in self.kinds else self.kinds[node.kind % len(self.kinds)]
+        MENU[kind](self, node.first, node.second)

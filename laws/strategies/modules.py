@@ -7,10 +7,10 @@ the exporter.
 
 from __future__ import annotations
 
+import copy
 import inspect
-import re
 import warnings
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any
 
@@ -61,8 +61,6 @@ BUILTINS: tuple[Callable[[], nn.Module], ...] = (
 
 LAYER, NEW_BUFFER, COND = 9, 7, 18
 """Kinds of nodes that differ in modules: a call of a torch module, an assignment to a buffer."""
-
-RANDOM = re.compile(rf"NodeRecipe\(kind=(?:14|15|{COND}|{LAYER}),")
 
 
 def _cond(condition: Any, yes: Callable[..., Any], no: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
@@ -212,22 +210,16 @@ class Root(Block):
         return found
 
     def _hold(self, drawn: Sequence[Window]) -> None:
-        memories, tensors = dict[Any, torch.Tensor](), dict[Any, torch.Tensor]()
+        memo: dict[int, Any] = {}
         for window in drawn:
-            # The exporter loses the order of the second name of a constant or of an unsaved buffer.
-            alone = window.name if window.role in ("constant", "unsaved") else ""
-            shared = window.role == "buffer"
-            key = (window.memory, window.role, window.offset, window.shape, alone)
-            if key not in tensors:
-                memory = memories.setdefault((window.memory, window.role, alone if shared else key), window.contents.clone())
-                part = memory[window.offset : window.offset + torch.Size(window.shape).numel()].view(window.shape)
-                tensors[key] = nn.Parameter(part) if window.role == "parameter" else part
+            is_fixed = window.role in ("parameter", "constant")
+            # The exporter loses the order of the second name of a constant or of an unsaved buffer, so these are not tied.
+            tensor = copy.deepcopy(window.tensor, {} if window.role in ("constant", "unsaved") else memo)
             path, _, letter = window.name.rpartition(".")
-            owner = self.get_submodule(path)
-            if window.role in ("parameter", "constant"):
-                setattr(owner, letter, tensors[key])
+            if is_fixed:
+                setattr(self.get_submodule(path), letter, tensor)
             else:
-                owner.register_buffer(letter, tensors[key], persistent=window.role != "unsaved")
+                self.get_submodule(path).register_buffer(letter, tensor, persistent=window.role != "unsaved")
 
     def state(self, path: str) -> Iterator[Value]:
         """Iterate over the current state of a module."""
@@ -321,11 +313,6 @@ class ModuleTree(PrintedWhole):
         args, kwargs = self._arguments([rows if kind.dims[1:] == ("4",) else None for _, kind in self.users.leaves])
         return dict(zip(self.users.names, args, strict=False)) | kwargs
 
-    @property
-    def is_random(self) -> bool:
-        """Whether random numbers may be drawn; ``run_decompositions`` drops unused draws, eager mode does not."""
-        return RANDOM.search(repr(self.recipe)) is not None
-
     def build(self) -> nn.Module:
         """Return a new module with separate memory and always the same weights."""
         keywords = frozenset(self._arguments([None] * len(self.users.leaves))[1])
@@ -335,12 +322,11 @@ class ModuleTree(PrintedWhole):
             module.eval()
         return root
 
-    def export(self, *, decomposed: bool = False, preserve: Collection[str] = ()) -> ExportedProgram:
+    def export(self, *, decomposed: bool = False) -> ExportedProgram:
         """Export a new module with the arguments of the first call.
 
         Args:
             decomposed: whether to apply ``run_decompositions({})``, which makes it functional.
-            preserve: paths of modules whose call signatures the exporter preserves.
 
         Raises:
             Exception: an error of the exporter.
@@ -350,10 +336,7 @@ class ModuleTree(PrintedWhole):
             warnings.simplefilter("ignore")  # torch copies its own deprecated pytree specs
             with seeded(0), torch.no_grad():
                 self.build()(*self.calls[0][0], **self.calls[0][1])  # to infer all kinds before tracing
-            ep = torch.export.export(
-                self.build(), args, kwargs, dynamic_shapes=self.dynamic_shapes, strict=False,
-                preserve_module_call_signature=tuple(preserve),
-            )  # fmt: skip
+            ep = torch.export.export(self.build(), args, kwargs, dynamic_shapes=self.dynamic_shapes, strict=False)
             return ep.run_decompositions({}) if decomposed else ep
 
 

@@ -1,13 +1,13 @@
 """Programs of toy operators: flat ones, outlined ones with shared bodies, and those at each stage of the default pipeline.
 
-Outlined ones are built without ``outline``, so that its errors cannot cancel out.  Split programs have tags along legal cuts.
+Outlined ones are built without ``outline``, so that its errors cannot cancel out.
 """
 
 from __future__ import annotations
 
-import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any, Literal, get_args
 
@@ -17,8 +17,7 @@ from attrs import evolve
 from hypothesis import reject
 
 from ...ir.arguments import Arg, Body, Ref
-from ...ir.effects.dependencies import dependencies
-from ...ir.errors import UnsupportedProgram
+from ...ir.errors import PartitionError, UnsupportedProgram
 from ...ir.graph import Call, Frame, Get, Graph, Input, Node, Op
 from ...ir.names import FROM_ROOT, is_below
 from ...ir.own_operators import GIVES, TAKES, is_boundary
@@ -37,13 +36,19 @@ from ...ir.signature import (
 )
 from ...ir.state import Slot, SlotKind, State
 from ...ir.torch_private import pytree
-from ...transforms import Transformation, deduplicate, inplace_mutations, insert_ivals, outline, sink_state, split_by_tags
-from ...transforms.partition.cut import joined_flat
-from ...transforms.partition.placement import found_units
+from ...transforms import (
+    deduplicate,
+    inplace_mutations,
+    insert_ivals,
+    outline,
+    sink_state,
+    split_balanced,
+    split_by_tags,
+)
 from .. import toy
-from ..variants import renamed, reordered
+from ..variants import reordered
 from .flow import Flow, Style, Value, tensor_kind
-from .recipes import OWN_CONTENTS, PATHS, NodeRecipe, Recipe, Visit, Window, recipes, visits, windows
+from .recipes import LITERALS, OWN_CONTENTS, PATHS, NodeRecipe, Recipe, Visit, Window, recipes, visits, windows
 
 TOY_PATHS = (*PATHS, "a@1", "a_1")
 """The last two look like the second call of ``a`` and like names derived from it."""
@@ -66,8 +71,6 @@ RESULTS = {toy.EMIT: 0, toy.PRINT: 0, toy.PAIR: 2, toy.COND: 1, toy.ENTER: 0, to
 
 ACTING = frozenset({toy.ADD_, toy.COPY_, toy.RAND, toy.EMIT, toy.PRINT, toy.COND, toy.ENTER, toy.SEND, toy.COUNT})
 """Operators that may have effects."""
-
-CONSTANTS: tuple[Arg, ...] = (1, None, 0.5, True)
 
 TREES = tuple(
     (pytree.tree_structure(args), pytree.tree_structure(result))
@@ -274,7 +277,7 @@ def _outputs(flow: ToyFlow, recipe: Recipe) -> list[tuple[Arg, OutputSpec]]:
     for drawn in recipe.outputs:
         value, target = flow.value(drawn.value).node, flow.given[drawn.value % len(flow.given)]
         if drawn.kind == 6:
-            found.append((CONSTANTS[drawn.value % len(CONSTANTS)], UserOutput()))
+            found.append((LITERALS[drawn.value % len(LITERALS)], UserOutput()))
         elif drawn.kind < OWN_CONTENTS or target.memory in mutated:
             found.append((value, UserOutput()))
         else:
@@ -314,80 +317,26 @@ def _tensor(memory: int, offset: int, shape: tuple[int, ...], role: str) -> torc
 
 # -- stages ----------------------------------------------------------------------------------------------------------------------
 
-Tagging = tuple[tuple[str, ...], Callable[[Node], str | None]]
-"""Tags, and the tag of a node."""
 
-
-def legal_tags(program: Program, *, seed: int = 0) -> Tagging:
-    """Return tags for splitting a program, and the tag of each node; some nodes have none.
-
-    Args:
-        program: a program with sunk state, at any stage.
-        seed: selects the number of tags and the cuts.
-
-    >>> from purefx.ir import Graph, Input, Ref
-    >>> nodes = tuple(Node(name, Op("toy.neg"), (Ref(of),)) for name, of in ("yx", "zy"))
-    >>> tags, tag_of = legal_tags(Program.of({"": Graph((Input("x"),), nodes, ())}))
-    >>> tags, [tag_of(node) for node in nodes]
-    (('t0', 't1', 't2', 't3'), ['t1', 't1'])
-    """
-    flat, _ = joined_flat(program)
-    tags = tuple([f"t{number}" for number in range(1 + _draw(seed, "how many") % 4)])
-    found = _labels(flat, seed, len(tags) - 1)
-    pairs = zip(flat.main.nodes, found, strict=True)
-    of = {node.name: tags[label] if _draw(seed, _what(node), "untagged") % 5 else None for node, label in pairs}
-    return tags, lambda node: of[node.name]
-
-
-def _labels(flat: Program, seed: int, most: int) -> list[int]:
-    nodes, before = flat.main.nodes, dependencies(flat, flat.main)
-    levels: list[int] = []
-    for earlier in before:
-        levels.append(1 + max([levels[other] for other in earlier], default=0))
-    least = [0] * len(nodes)
-    units = found_units(flat)
-    while True:
-        labels: list[int] = []
-        for number, (node, earlier) in enumerate(zip(nodes, before, strict=True)):
-            up = type(node.do) is not Get and _draw(seed, _what(node), levels[number]) % 3 == 0
-            label = max([labels[other] for other in earlier], default=0) + up
-            labels.append(max(min(label, most), least[number]))
-        for _, members in units:
-            for number in members:
-                least[number] = max(labels[other] for other in members)
-        if all(labels[number] == least[number] for _, members in units for number in members):
-            return labels
-
-
-def _what(node: Node) -> str:
-    return f"{node.do.name if type(node.do) is Op else ''} {' '.join(map(str, node.stack))}"
-
-
-def _draw(seed: int, *what: object) -> int:
-    return zlib.crc32(repr((seed, what)).encode())
-
-
-def _split_somewhere(program: Program) -> Program:
-    flat, _ = joined_flat(program)
-    tags, tag_of = legal_tags(program, seed=_draw(0, *sorted(map(_what, flat.main.nodes))))
-    return split_by_tags.apply(program, tags, tag_of=tag_of)
-
-
-split_somewhere: Transformation = evolve(split_by_tags, apply=_split_somewhere)
-"""``split_by_tags`` with tags that depend on operators only: variants of a program have the same."""
+def _split(program: Program) -> Program:
+    # Into three parts, or as many as possible.
+    for count in (3, 2):
+        with suppress(PartitionError):
+            return split_balanced(program, count, cost=lambda node: len(node.args))
+    return split_by_tags(program, ("stage0",), tag_of=lambda _: "stage0")
 
 
 Stage = Literal["tokens", "flat", "in place", "sunk", "ivals", "outlined", "deduplicated", "split", "tree"]
 
 STAGES: tuple[Stage, ...] = get_args(Stage)
 
-PASSES: dict[str, tuple[Transformation, ...]] = {
+PASSES: dict[str, tuple[Callable[[Program], Program], ...]] = {
     "in place": (inplace_mutations,),
     "sunk": (inplace_mutations, sink_state),
     "ivals": (inplace_mutations, sink_state, insert_ivals),
     "outlined": (inplace_mutations, sink_state, insert_ivals, outline),
     "deduplicated": (inplace_mutations, sink_state, insert_ivals, outline, deduplicate),
-    "split": (inplace_mutations, sink_state, split_somewhere),
+    "split": (inplace_mutations, sink_state, _split),
 }
 
 
@@ -396,7 +345,7 @@ def programs(stage: Stage = "flat") -> st.SearchStrategy[Program]:
 
     Args:
         stage: ``"tokens"`` threads tokens through ordered effects, ``"flat"`` is an imported program without them, the next
-            five are stages of the default pipeline; ``"split"`` is split at drawn places; ``"tree"`` draws outlined
+            five are stages of the default pipeline; ``"split"`` has three parts; ``"tree"`` draws outlined
             programs directly, with shared bodies.
 
     >>> from hypothesis import Phase, find, settings
@@ -415,33 +364,6 @@ def programs(stage: Stage = "flat") -> st.SearchStrategy[Program]:
         return program
 
     return recipes().map(build_tree if stage == "tree" else build_flat).map(passed)
-
-
-def legal_orders(program: Program) -> st.SearchStrategy[Program]:
-    """Return a strategy of programs whose root has its nodes in another legal order.
-
-    Args:
-        program: a program at any stage.
-
-    >>> from hypothesis import find
-    >>> program = Program.of({"": Graph((), (), ())})
-    >>> find(legal_orders(program), lambda other: True) is program
-    True
-    """
-    return st.integers(0, 1 << 16).map(lambda seed: reordered(program, seed=seed))
-
-
-def renamings(program: Program) -> st.SearchStrategy[Program]:
-    """Return a strategy of programs with renamed values and graphs.
-
-    Args:
-        program: a program at any stage.
-
-    >>> from hypothesis import find
-    >>> find(renamings(Program.of({"": Graph((Input("x"),), (), ())})), lambda other: True).main.inputs[0].name
-    'r0'
-    """
-    return st.integers(0, 1 << 16).map(lambda seed: renamed(program, seed=seed))
 
 
 def with_tokens(program: Program) -> Program:

@@ -199,11 +199,6 @@ class Window:
         return f"{SLOT_KINDS[self.role][1]}_{self.name.replace('.', '_')}"
 
     @property
-    def contents(self) -> torch.Tensor:
-        """The whole memory, with its initial contents."""
-        return _memory(self.memory, self.role == "counter")
-
-    @property
     def tensor(self) -> torch.Tensor:
         """The tensor; equal windows have the same object."""
         return _tensor(self.memory, self.offset, self.shape, self.role)
@@ -325,7 +320,8 @@ def _varied(items: tuple[ItemRecipe, ...]) -> tuple[ItemRecipe, ...]:
 # -- inputs and outputs ----------------------------------------------------------------------------------------------------------
 
 
-LITERALS = (None, 2, True, "text")
+LITERALS = (None, 2, True, "text", 0.5)
+"""Inputs and outputs that are not tensors."""
 
 
 @frozen(eq=False)
@@ -364,7 +360,7 @@ def users(number: int, *, is_dynamic: bool) -> Users:
     >>> users(0, is_dynamic=False).names, [name for name, _ in users(2, is_dynamic=False).leaves]
     (('x',), ['x', 'y_q'])
     """
-    a = number_kind(LITERALS[number // 6 % len(LITERALS)])
+    a = number_kind(LITERALS[number // 6])
     x, y, s = (tensor_kind(torch.float32, *sizes) for sizes in ((size() if is_dynamic else 3, 4), (4,), ()))
     forms: tuple[tuple[tuple[str, ...], list[tuple[str, Kind]], Any], ...] = (
         (("x",), [("x", x)], ((0,), {})),

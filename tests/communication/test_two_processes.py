@@ -12,11 +12,11 @@ from torch.utils import _pytree as pytree
 
 import purefx as px
 from purefx.ir.effects.registered import effects_of
-from purefx.laws.strategies.programs import legal_tags
 from purefx.laws.tiers import examples_of
 from purefx.laws.variants import reordered
 from tests.communication.pair import Ran, both
 from tests.communication.talking import operators, talking_programs
+from tests.laws.aims import legal_tags
 
 import_module("torch.distributed._functional_collectives")
 

@@ -6,15 +6,18 @@ program means may become something else, since the law is asked of the new progr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import zlib
+from collections.abc import Callable, Sequence
 from types import MappingProxyType
 from typing import Any
 
 import torch
+from attrs import evolve
 
 from purefx.ir.arguments import Items, Ref, bodies_in
 from purefx.ir.calls.parts import with_listed
 from purefx.ir.effects.declared import PURE, NodeEffects
+from purefx.ir.effects.dependencies import dependencies
 from purefx.ir.effects.resolved import node_effects, program_effects, slot_storage, storages, views_of
 from purefx.ir.errors import PartitionError
 from purefx.ir.graph import Do, Frame, Get, Graph, Input, Node, Op, Stack
@@ -26,10 +29,11 @@ from purefx.ir.rewriter import Rewriter
 from purefx.ir.signature import StateGradient, StateInput, StateMutation
 from purefx.ir.state import SlotKind
 from purefx.ir.torch_private import pytree
-from purefx.laws.strategies.programs import legal_tags
 from purefx.laws.toy import CLONE
-from purefx.transforms import infer, inline, join, regions_to_bodies, split_by_tags
+from purefx.transforms import Transformation, infer, inline, join, regions_to_bodies, split_by_tags
 from purefx.transforms.modes.modes import SET_GRAD
+from purefx.transforms.partition.cut import joined_flat
+from purefx.transforms.partition.placement import found_units
 
 COPY = op_of(torch.ops.aten.copy_.default)
 TO = op_of(torch.ops.aten.to.dtype)
@@ -67,7 +71,7 @@ def _without_writes(graph: Graph, effects: Sequence[NodeEffects]) -> Graph:
 def split_across_sizes(program: Program) -> Program:
     """Return a split program without writes and regions, split anew, in which late operators are given sizes of early values."""
     flat = without_writes(inline(join(program)))
-    edit, pairs = Rewriter(flat.main), list[tuple[str, str]]()
+    edit, sizes = Rewriter(flat.main), list[str]()
     has_values = any(isinstance(node.meta.get("val"), torch.Tensor) for node in flat.main.nodes)
     nodes = [
         (number, node) for number, node in enumerate(flat.main.nodes) if type(node.do) is Op and _is_tensor(node, has_values)
@@ -77,30 +81,14 @@ def split_across_sizes(program: Program) -> Program:
         edit.after(number, size)
         total = Node(edit.names.fresh(late.name), ADD, (Ref(late.name), Ref(size.name)), (), late.stack, late.meta)
         edit.after(place, total)
-        pairs.append((size.name, total.name))
+        sizes.append(size.name)
     sized = flat if edit.idle else flat.with_main(edit.graph())
-    tags, tag_of = legal_tags(sized, seed=0)
-    for seed in range(1, TRIES):
-        if any(tag_of(sized.main.by_name[size]) != tag_of(sized.main.by_name[total]) for size, total in pairs):
-            return split_by_tags(sized, tags, tag_of=tag_of)
-        tags, tag_of = legal_tags(sized, seed=seed)
-    return _cut_at_sizes(sized, [size for size, _ in pairs[:1]]) or split_by_tags(sized, tags, tag_of=tag_of)
-
-
-def _cut_at_sizes(flat: Program, sizes: Sequence[str]) -> Program | None:
-    # In two, in the order of the graph: behind the first size, which is used later; None where a preserved call would be cut.
-    order = [node.name for node in flat.main.nodes]
-    early = {name for size in sizes for name in order[: order.index(size) + 1]}
-    if not early:
-        return None
+    order = [node.name for node in sized.main.nodes]
+    behind = {name for size in sizes[:1] for name in order[order.index(size) + 1 :]}
     try:
-        return split_by_tags(flat, ("t0", "t1"), tag_of=lambda node: "t0" if node.name in early else "t1")
-    except PartitionError:
-        return None
-
-
-TRIES = 8
-"""How often tags are drawn until a size crosses."""
+        return split_by_tags(sized, ("t0", "t1"), tag_of=lambda node: "t1" if node.name in behind else "t0")
+    except PartitionError:  # a preserved call would be cut
+        return split_by_tags(sized, ("t0",), tag_of=lambda _: "t0")
 
 
 def _is_tensor(node: Node, has_values: bool) -> bool:
@@ -317,3 +305,42 @@ def with_copies(program: Program) -> Program:
 def copied(program: Program) -> Program:
     """Return a program without writes, with copies of constants."""
     return with_copies(without_writes(program))
+
+
+def legal_tags(program: Program, *, seed: int = 0) -> tuple[tuple[str, ...], Callable[[Node], str | None]]:
+    """Return tags for splitting a program with sunk state, and the tag of each node, which depends on operators only."""
+    flat, _ = joined_flat(program)
+    nodes, before, units = flat.main.nodes, dependencies(flat, flat.main), found_units(flat)
+    tags, least = tuple([f"t{number}" for number in range(1 + _draw(seed) % 4)]), [0] * len(nodes)
+    while True:
+        labels: list[int] = []
+        for number, (node, earlier) in enumerate(zip(nodes, before, strict=True)):
+            start = max([labels[other] for other in earlier], default=0)
+            up = type(node.do) is not Get and _draw(seed, start, _what(node)) % 3 == 0
+            labels.append(max(min(start + up, len(tags) - 1), least[number]))
+        before_units = [*least]
+        for _, members in units:  # such a preserved call is in one part
+            for number in members:
+                least[number] = max(labels[other] for other in members)
+        if least == before_units:
+            break
+    pairs = zip(nodes, labels, strict=True)
+    of = {node.name: tags[label] if _draw(seed, _what(node), "untagged") % 5 else None for node, label in pairs}
+    return tags, lambda node: of[node.name]
+
+
+def _what(node: Node) -> str:
+    return f"{node.do.name if type(node.do) is Op else ''} {' '.join(map(str, node.stack))}"
+
+
+def _draw(*what: object) -> int:
+    return zlib.crc32(repr(what).encode())
+
+
+def _split_somewhere(program: Program) -> Program:
+    flat, _ = joined_flat(program)
+    tags, tag_of = legal_tags(program, seed=_draw(sorted(map(_what, flat.main.nodes))))
+    return split_by_tags.apply(program, tags, tag_of=tag_of)
+
+
+split_somewhere: Transformation = evolve(split_by_tags, apply=_split_somewhere)

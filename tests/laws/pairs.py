@@ -33,7 +33,7 @@ from purefx.transforms import (
     sink_state,
 )
 from purefx.transforms.mutations import COPY
-from tests.laws.partition import as_one, had_one_read_each, split_again, split_and_joined
+from tests.laws.partition import as_one, has_one_read_each, split_again, split_and_joined
 from tests.laws.specific import is_gathered
 
 
@@ -188,12 +188,12 @@ INVERSES: tuple[PairLaw, ...] = (
     _undoes(deduplicate, expand, "deduplicated", "tree"),
     PairLaw("join after split_by_tags", "join undoes split_by_tags, but for second reads and a legal order",
             ("split_by_tags", "join"), ("sunk", "ivals", "deduplicated"), split_and_joined, exact=True),
-    PairLaw("split_by_tags after join", "split_by_tags with the same tags undoes join", ("join", "split_by_tags"), ("split",),
+    PairLaw("split_by_tags after join", "split_by_tags with the same tags undoes join", ("split_by_tags", "join"), ("sunk",),
             split_again),
     PairLaw("names of split_by_tags after join",
             "it undoes join names and all, where no call had read state twice before the split",
-            ("join", "split_by_tags"), ("split",),
-            split_again, condition=had_one_read_each, exact=True),
+            ("split_by_tags", "join"), ("sunk",),
+            split_again, condition=has_one_read_each, exact=True),
 )  # fmt: skip
 
 ORDERS: tuple[PairLaw, ...] = (

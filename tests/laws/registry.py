@@ -14,7 +14,6 @@ from attrs import field, frozen
 from purefx.ir.program import Program
 from purefx.laws.law import FUEL, GENERIC, Law
 from purefx.laws.provenance import provenance
-from purefx.laws.strategies.programs import split_somewhere
 from purefx.transforms import (
     Transformation,
     bodies_to_regions,
@@ -41,7 +40,7 @@ from purefx.transforms import (
     sink_state,
 )
 from tests.laws.aimed import aimed
-from tests.laws.aims import copied, crossing, repeated, split_across_sizes, viewed, with_wrappers
+from tests.laws.aims import copied, crossing, repeated, split_across_sizes, split_somewhere, viewed, with_wrappers
 from tests.laws.checked import NORMAL_STACKS
 from tests.laws.cleaning import (
     inputs_named,

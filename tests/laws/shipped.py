@@ -15,8 +15,9 @@ from torch import Tensor, nn
 
 import purefx as px
 from purefx import rules
+from purefx.laws.checking import Report
 from purefx.laws.evaluate import Tolerance
-from purefx.laws.rules import RuleReport, check_rule
+from purefx.laws.rules import check_rule
 
 SETS: dict[str, px.RuleSet] = {"algebra": rules.algebra, "attention": rules.attention, "fusions": rules.fusions}
 
@@ -212,16 +213,8 @@ EXACT = {"algebra": Tolerance(0.0, 0.0), "attention": Tolerance(1e-5, 1e-5), "fu
 IN_HALF = Tolerance(5e-3, 5e-3)
 
 
-def checked(kind: str, rule: px.Rule, *, examples: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> RuleReport:
-    """Ask the laws of one shipped rule.
-
-    Args:
-        kind: its set.
-        rule: the rule.
-        examples: how many programs are drawn.
-        seed: draws other programs.
-        dtype: of the operands of attention.
-    """
+def checked(kind: str, rule: px.Rule, *, examples: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Report:
+    """Ask the laws of one shipped rule of a set, with operands of attention of one type."""
     is_written_out = kind == "attention" and rule.name not in OPERANDS
     operands = attention(rule, dtype) if is_written_out else OPERANDS.get(rule.name)
     allowed = EXACT[kind] if dtype is torch.float32 else IN_HALF

@@ -18,10 +18,13 @@ import purefx as px
 from purefx.laws import assert_same_as_eager, behaviour_differences, gradient_differences, value_differences
 from purefx.laws.oracles import Check
 from purefx.laws.strategies import ModuleTree, module_trees
-from purefx.laws.strategies.recipes import CallRecipe, NodeRecipe, OutputRecipe, Recipe, SlotRecipe
+from purefx.laws.strategies.recipes import NodeRecipe, Recipe, SlotRecipe
 from purefx.laws.tiers import examples_of, share
 
 EXAMPLES = share(40)
+
+RANDOM = re.compile(r"NodeRecipe\(kind=(?:9|14|15|18),")
+"""Nodes that may draw random numbers: ``run_decompositions`` drops unused draws, eager mode does not."""
 
 To = Literal["graph_module", "interpreter"]
 
@@ -51,7 +54,7 @@ def test_same_as_eager() -> None:
     )  # fmt: skip
     @given(module_trees(), st.sampled_from([False, False, True]), st.sampled_from(TO))
     def same(tree: ModuleTree, decomposed: bool, to: To) -> None:
-        decomposed = decomposed and not tree.is_random
+        decomposed = decomposed and not RANDOM.search(repr(tree))
         try:
             ep = tree.export(decomposed=decomposed)
         except Exception as error:
@@ -97,9 +100,3 @@ def test_a_lost_write_is_seen() -> None:
     eager = tree.build()
     assert behaviour_differences(copy.deepcopy(eager), eager, tree.calls) == []
     assert behaviour_differences(spoiled.build(), eager, tree.calls) != []
-
-
-def test_a_tree_is_built_again_from_what_it_prints() -> None:
-    names = {kind.__name__: kind for kind in (CallRecipe, ModuleTree, NodeRecipe, OutputRecipe, Recipe, SlotRecipe)}
-    for tree in drawn()[::30]:
-        assert eval(repr(tree), names) == tree

@@ -11,7 +11,6 @@ from hypothesis.strategies import SearchStrategy
 import purefx as px
 from purefx.laws import behaviour_differences, toy
 from purefx.laws.evaluate import evaluate, meaning_differences
-from purefx.laws.law import Transform
 from purefx.laws.strategies import Stage, exported_programs, module_trees
 from purefx.laws.strategies.recipes import recipes
 from purefx.laws.toy import tensor_meaning, toy_meaning
@@ -117,9 +116,6 @@ def test_real_programs_mean_the_same_at_every_stage_and_as_eager() -> None:
     assert behaviour_differences(px.lower(program), model, [(call, {}) for call in calls]) == []
 
 
-# Random walks through all transformations keep what must be kept, and find those that do not keep it.
-
-
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize(
     ("strategy", "size"), [(recipes(), 1500), (exported_programs(), 3000), (module_trees(), 3000)], ids=["toy", "aten", "modules"]
@@ -153,19 +149,9 @@ def forgets_after_inline(program: px.Program) -> px.Program:
     return program.with_main(evolve(program.main, output=(1, *program.main.output[1:])))
 
 
-def copies_graphs(program: px.Program) -> px.Program:
-    """Make every graph anew."""
-    return program.evolve(graphs=px.ir.pmap({name: evolve(program.graphs[name]) for name in program.order}))
-
-
-@pytest.mark.parametrize(
-    ("step", "says"),
-    [(forgets_after_inline, "outputs: got"), (copies_graphs, "is equal, but another object")],
-    ids=lambda value: getattr(value, "__name__", ""),
-)
-def test_mistakes_that_need_several_steps_are_found(step: Transform, says: str) -> None:
-    found = [walk(program, (px.inline, step), seed) for program, seed in drawn("tree", 20)]
-    assert any(says in "\n".join(wrong) for wrong in found)
+def test_mistakes_that_need_several_steps_are_found() -> None:
+    found = [walk(program, (px.inline, forgets_after_inline), seed) for program, seed in drawn("tree", 20)]
+    assert any("outputs: got" in "\n".join(wrong) for wrong in found)
 
 
 def test_requirements_are_kept() -> None:

@@ -151,10 +151,10 @@ def test_what_computes_sizes_goes_with_the_match() -> None:
 
 def test_laws() -> None:
     doubled = px.rule(lambda x: x.exp().reshape(x.shape[0] * 2, -1)).becomes(lambda m, x: x.reshape(x.shape[0] * 2, -1).exp())
-    assert check_rule(doubled, examples=share(20)).matched
+    assert check_rule(doubled, examples=share(20)).changed
     joined = px.rule(lambda x, rest: torch.cat([x, *rest], 0).neg(), where=lambda m: {*map(m.dtype, m["rest"])} <= {m.dtype("x")})
     joined.becomes(lambda m, x, rest: torch.cat([x.neg(), *[each.neg() for each in rest]], 0))
-    assert check_rule(joined, examples=share(20)).matched
+    assert check_rule(joined, examples=share(20)).changed
     wrong = px.rule(lambda x: x[..., : x.shape[-1] // 2].neg()).becomes(lambda m, x: x[..., x.shape[-1] // 2 :].neg())
     with pytest.raises(AssertionError, match="breaks the law"):
         check_rule(wrong, examples=share(20))
