@@ -1,22 +1,42 @@
-"""Shared by all values: immutable maps (``PMap``), how values are shown (``Displayed``), a pause for the garbage collector.
+"""Shared by all values: persistent maps (``PMap``), how values are shown (``Displayed``), a pause for the garbage collector.
 
 ``derived`` memoizes a function in the value that it is computed from.
-``show/`` and ``text/`` register printers with ``html_of`` and ``text_of``, so that values do not import them.  IPython and rich
-are optional.
+Only this module imports pyrsistent, whose C extension corrupts live objects.  ``show/`` and ``text/`` register printers with
+``html_of`` and ``text_of``, so that values do not import them.  IPython and rich are optional.
 """
 
 from __future__ import annotations
 
 import gc
+import importlib.util
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import singledispatch, wraps
 from typing import Any, ClassVar, Generic, TypeVar, cast, final
 
+import pyrsistent._pmap
+import pyrsistent._pvector
+
 from .show.styled import Form, styled
 
 K = TypeVar("K")
 V = TypeVar("V")
+
+
+def _load_pure_python_map() -> Any:
+    # pyrsistent 0.20 keeps `pvector` (C when it can) beside `python_pvector`; its map module looks the name up in
+    # its own globals, so a second copy of that module with another binding is all that is needed.  The copy is named
+    # inside the package because it imports its neighbours relatively; it is not put in sys.modules.
+    spec = importlib.util.spec_from_file_location("pyrsistent._pmap_of_purefx", pyrsistent._pmap.__file__)
+    assert spec is not None and spec.loader is not None
+    module: Any = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.pvector = cast(Any, pyrsistent._pvector).python_pvector
+    module._EMPTY_PMAP = module._turbo_mapping({}, 0)
+    return module
+
+
+_module = _load_pure_python_map()
 
 
 def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
@@ -31,9 +51,16 @@ def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
     return found
 
 
+MANY = 4
+"""If every fourth entry changes, a new dict is faster than editing the tree."""
+
+FEW = 1024
+"""Smaller maps are copied as dicts: as fast as an edit of the tree, and faster to read."""
+
+
 @final
 class PMap(Mapping[K, V], Generic[K, V]):
-    """An immutable map; every edit returns a new one.  ``pmap`` makes the first.
+    """A persistent map; every edit returns a new one that shares the rest.  ``pmap`` makes the first.
 
     >>> first = pmap({"a": 1})
     >>> second = first.set("b", 2)
@@ -41,48 +68,52 @@ class PMap(Mapping[K, V], Generic[K, V]):
     (['a'], ['a', 'b'])
     """
 
-    __slots__ = ("_entries",)
+    __slots__ = ("_read", "_tree")
 
-    def __init__(self, entries: dict[K, V]) -> None:
-        self._entries = entries
+    def __init__(self, read: Mapping[K, V], tree: Any = None) -> None:
+        self._read = read
+        self._tree = tree
 
     def __getitem__(self, key: K) -> V:
-        return self._entries[key]
+        return self._read[key]
 
     def __contains__(self, key: object) -> bool:
-        return key in self._entries
+        return key in self._read
 
     def __iter__(self) -> Iterator[K]:
-        return iter(self._entries)
+        return iter(self._read)
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._read)
 
     def set(self, key: K, val: V) -> PMap[K, V]:
         """Return a map with one more entry, or another value in it."""
-        return PMap({**self._entries, key: val})
+        return self.update(cast("Mapping[K, V]", {key: val}))
 
     def update(self, other: Mapping[K, V]) -> PMap[K, V]:
         """Return a map with the entries of another map added; these replace entries with equal keys."""
-        return PMap({**self._entries, **other})
+        if len(self) <= FEW or MANY * len(other) >= len(self):
+            return PMap({**self._read, **other})
+        tree = (_module.pmap(self._read) if self._tree is None else self._tree).update(other)
+        return PMap(tree, tree)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Mapping):
             return NotImplemented
-        return self is other or self._entries == dict(other)
+        return self is other or dict(self) == dict(other)
 
     def __hash__(self) -> int:
         return hash(frozenset(self.items()))
 
     def __repr__(self) -> str:
-        return f"pmap({self._entries!r})"
+        return f"pmap({dict(self)!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return pmap, (self._entries,)
+        return pmap, (dict(self),)
 
 
 def pmap(mapping: Mapping[K, V] | None = None) -> PMap[K, V]:
-    """Return an immutable copy of a mapping.
+    """Return a persistent copy of a mapping.
 
     Args:
         mapping: its entries; None for the empty map.

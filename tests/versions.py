@@ -97,7 +97,9 @@ def requirements(project: dict[str, Any], packages: Path) -> list[str]:
 def constraints(row: Row, wanted: list[str]) -> str:
     """Return the lines of a constraints file for the dependencies of a row."""
     if row.dependencies == "oldest":
-        return "\n".join([one.replace(">=", "==") for one in wanted if re.match("attrs|hypothesis|safetensors|transf", one)])
+        return "\n".join(
+            [one.replace(">=", "==") for one in wanted if re.match("attrs|pyrsistent|hypothesis|safetensors|transf", one)]
+        )
     pins = (ROOT / "constraints.txt").read_text(encoding="utf-8")
     return re.sub(r"^torch==.*$", "", pins, flags=re.MULTILINE) if row.dependencies == "pinned" else ""
 

@@ -41,6 +41,15 @@ def arrows(source: Source) -> Iterator[str]:
             yield f"{source.path}:{line}: {source.layer}/ imports {name}; it may import {sorted(MAY_IMPORT[source.layer])}"
 
 
+def pyrsistent_door(source: Source) -> Iterator[str]:
+    """Only ``ir/persistent.py`` imports pyrsistent."""
+    if source.path == "ir/persistent.py":
+        return
+    for line, name in imports(source):
+        if name.split(".")[0] == "pyrsistent":
+            yield f"{source.path}:{line}: imports {name}; use ir/persistent.py, the C extension corrupts live objects"
+
+
 def opening(source: Source) -> Iterator[str]:
     """A file opens with a docstring."""
     if not ast.get_docstring(source.tree):
@@ -97,4 +106,4 @@ def devices_of_fakes(source: Source) -> Iterator[str]:
                 yield f"{source.path}:{node.lineno}: asks {text}; use device_of of ir/torch_private"
 
 
-CHECKERS = (devices_of_fakes, arrows, opening, no_print, numbered_marks)
+CHECKERS = (devices_of_fakes, arrows, pyrsistent_door, opening, no_print, numbered_marks)

@@ -34,14 +34,13 @@ def test_what_is_derived_is_no_part_of_a_value() -> None:
     assert state.derived and not evolve(state).derived
 
 
-def test_an_edit_of_a_map_leaves_it_as_it_was() -> None:
-    objects = {"k1": object(), "k2": object()}
-    first = pmap(objects)
-    second = first.set("k1", 1).set("new", 2)
-    assert dict(second) == {**objects, "k1": 1, "new": 2} and dict(first) == objects
-    assert dict(first.update({"k2": 3})) == {**objects, "k2": 3}
-    objects["k3"] = object()
-    assert "k3" not in first
+def test_maps_edit_alike_below_and_above_the_size_of_a_tree() -> None:
+    for size in (3, 3000):
+        objects = {f"k{number}": object() for number in range(size)}
+        first = pmap(objects)
+        second = first.set("k1", 1).set("new", 2)
+        assert dict(second) == {**objects, "k1": 1, "new": 2} and dict(first) == objects
+        assert dict(first.update({"k2": 3})) == {**objects, "k2": 3}
 
 
 def test_a_version_that_comes_back_has_its_digest_and_its_code() -> None:

@@ -121,7 +121,7 @@ def test_scripts_run_where_purefx_cannot_be_imported(tmp_path: Path) -> None:
         assert "purefx" not in (tmp_path / f"{name}.py").read_text(encoding="utf-8")
     runner = (
         "import pathlib, runpy, sys\n"
-        "sys.modules |= dict.fromkeys(('purefx', 'attrs', 'attr', 'hypothesis'))\n"  # not importable
+        "sys.modules |= dict.fromkeys(('purefx', 'attrs', 'attr', 'pyrsistent', 'hypothesis'))\n"  # not importable
         "for path in sorted(pathlib.Path(sys.argv[1]).glob('*.py')):\n"
         "    try:\n"
         "        runpy.run_path(str(path), run_name='__main__')\n"

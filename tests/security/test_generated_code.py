@@ -1,7 +1,11 @@
-"""Generated code with bad intent."""
+"""Generated code and persistent maps with bad intent."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from types import CodeType
 from typing import Any
 
@@ -9,6 +13,7 @@ import pytest
 import torch
 
 import purefx as px
+from purefx.ir import persistent
 from purefx.ir.operators import op_of
 from tests.programs import ADD, NEG
 
@@ -65,3 +70,61 @@ def test_hostile_names_run_and_are_not_compiled(to: Any) -> None:
     parts = {f"{part}_{index}" for part in ("body", "step") for index in range(9)} | set(map(str, range(9)))
     assert seen <= ours | schema | keywords | parts, seen
     assert len(codes) == 2
+
+
+# Persistent maps hold live values alive: pyrsistent's C vector does not, so ours must never use it.
+
+
+LINES = """
+import gc
+{first}
+{ours}
+{second}
+
+class Thing:
+    def __init__(self): self.field = [1]
+
+def main():
+    # Locals: the collector does not see a running frame, so only a right count of references keeps `thing` whole.
+    thing = Thing()
+    entries = {{index: None for index in range(2000)}}
+    entries[0] = thing
+    shared = pmap(entries)
+    cycle = {{}}
+    cycle["self"] = cycle
+    cycle["versions"] = [shared.set(50, 1), shared.set(51, 1)]
+    alive = shared.set(52, 1)
+    del shared, cycle, entries
+    gc.collect()
+    assert thing.__dict__ == {{"field": [1]}}, thing.__dict__
+    assert alive[0] is thing and alive[51] is None and alive[52] == 1 and len(alive) == 2000
+
+main()
+print(type(pmap(dict.fromkeys(range(2000))).set(1, 2)._tree._buckets).__name__)
+"""
+
+
+@pytest.mark.parametrize("environment", [{}, {"PYRSISTENT_NO_C_EXTENSION": "1"}])
+@pytest.mark.parametrize("first", ["", "import pvectorc", "import pyrsistent"])
+def test_live_values_survive_dead_cycles(first: str, environment: dict[str, str]) -> None:
+    """Two versions die in a reference cycle; what they shared is alive and must stay whole, whatever was imported before ours."""
+    # The packages themselves would start torch.
+    ours = "import sys, types\nsys.modules['purefx'], sys.modules['purefx.ir'] = map(types.ModuleType, ('purefx', 'purefx.ir'))\n"
+    ours += (
+        f"sys.modules['purefx.ir'].__path__ = [{str(Path(persistent.__file__).parent)!r}]\nfrom purefx.ir.persistent import pmap"
+    )
+    script = LINES.format(first=first, ours=ours, second="import pyrsistent")
+    command = [sys.executable, "-c", script]
+    result = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment}, check=False)
+    assert (result.returncode, result.stdout.strip()) == (0, "PythonPVector"), result.stderr
+
+
+def test_c_vector_still_loses_live_values() -> None:
+    """The reason for ir/persistent.py: when this fails, pyrsistent has mended its extension."""
+    script = (
+        "import gc\nfrom pvectorc import pvector\ndef main():\n"
+        " E = [1]; v = pvector([E] + [0] * 100); cycle = {}; cycle['c'] = cycle\n"
+        " cycle['v'] = [v.set(50, 1), v.set(51, 1)]\n del v, cycle\n gc.collect()\n print(E)\nmain()"
+    )
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert result.stdout.strip() == "[]"
