@@ -53,6 +53,8 @@ class TensorIds:
 
     def __init__(self, state: State | None = None) -> None:
         keys = [(*_with_gradients(slot.value), slot) for _, slot in reversed(state.pairs)] if state is not None else []
+        self._slots = {id(slot.value): slot for *_, slot in keys}
+        """The slots by the ``id`` of their value: a state can have equal views that are not tied, and they stay two cells."""
         self._cells: dict[object, int] = {cell: slot.cell for cell, _, slot in keys}
         self._storages: dict[object, int] = {storage: slot.storage for _, storage, slot in keys}
         self._more_cells = 1 + max([slot.cell for *_, slot in keys], default=-1) - len(self._cells)
@@ -60,6 +62,8 @@ class TensorIds:
 
     def slot(self, value: Any, kind: SlotKind, *, persistent: bool) -> Slot:
         """Return a slot that shows a value; tied values get one cell, aliasing ones one storage."""
+        if (known := self._slots.get(id(value))) is not None:
+            return Slot(kind, value, known.cell, known.storage, persistent)
         key, memory = _with_gradients(value)
         cell = self._cells.setdefault(key, len(self._cells) + self._more_cells)
         storage = self._storages.setdefault(memory, len(self._storages) + self._more_storages)

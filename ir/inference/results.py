@@ -82,7 +82,7 @@ def _maker(graph: Graph, name: str) -> tuple[Node | None, int | None]:
     # The node that makes a value, and the index of the value if it returns several.
     node = graph.by_name.get(name)
     item = None if node is None else item_of(node)
-    return (node, None) if item is None else (graph.by_name.get(item[0]), item[1])
+    return (node, None) if item is None or item[0] not in graph.by_name else (graph.by_name[item[0]], item[1])
 
 
 def _same(node: Node, target: Any, place: int | None, values: Mapping[str, Any]) -> str | None:

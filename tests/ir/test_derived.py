@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import operator
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -14,6 +15,8 @@ from hypothesis import strategies as st
 
 import purefx as px
 from bench.edits import Variants, anew, tree
+from purefx.ir.inference.results import returned_input
+from purefx.ir.operators import op_of
 from purefx.ir.persistent import collector_paused, pmap
 from purefx.ir.state import SlotKind
 from purefx.ir.tensors import TensorIds, cell_key
@@ -118,3 +121,10 @@ def test_numbers_are_those_of_the_definition(drawn: list[tuple[int, Callable[[to
     numbers = TensorIds()
     slots = [numbers.slot(value, SlotKind.CONSTANT, persistent=False) for value in values]
     assert [(slot.cell, slot.storage) for slot in slots] == numbered_by_definition(values)
+
+
+def test_an_item_of_an_input_is_not_an_input() -> None:
+    """The input of a body is a tuple if an operator of another module has several results."""
+    body = px.Graph((px.ir.Input("pair"),), (px.Node("item", op_of(operator.getitem), (px.Ref("pair"), 0)),), px.Ref("item"))
+    main = px.Graph((px.ir.Input("x"),), (px.Node("y", px.ir.Call(px.ir.Frame("m"), "m"), (px.Ref("x"),)),), (px.Ref("y"),))
+    assert returned_input(px.Program.of({"": main, "m": body}), main, "y", {}) is None

@@ -143,3 +143,12 @@ def test_contents_still_count() -> None:
             other = copy.deepcopy(value).contiguous().resolve_conj().resolve_neg()
             changed = (other.float() if kind == "float8" else other) + 1
             assert not same_contents(value, changed.to(value.dtype)) or kind == "nan"
+
+
+def test_equal_views_that_a_state_does_not_tie_keep_their_cells() -> None:
+    from purefx.ir.tensors import TensorIds
+
+    base = torch.ones(2)
+    slots = {name: px.ir.Slot(px.ir.SlotKind.BUFFER, base.view(2), cell, 0) for cell, name in enumerate("uv")}
+    numbers = TensorIds(px.ir.State(tuple(slots), px.ir.pmap(slots)))
+    assert [numbers.renumbered(slot).cell for slot in slots.values()] == [0, 1]

@@ -22,7 +22,6 @@ from purefx.ir.persistent import pmap
 from purefx.ir.program import Module, Program
 from purefx.ir.signature import LiteralType, ObjectType, Signature, TensorType, UserInput, UserOutput
 from purefx.ir.state import State
-from purefx.ir.tensors import TensorIds
 from purefx.ir.torch_private import FakeTensor, device_of
 from purefx.ir.verify import verify
 from purefx.laws.law import Case, Transform
@@ -185,9 +184,6 @@ def _calls(program: Program, graph: str | None = None, path: str = "") -> list[I
 def own_programs(program: Program) -> tuple[dict[str, Program], Program]:
     """Return the outermost modules that can be swapped for their own bodies, each with that, and the program then."""
     found: dict[str, Program] = {}
-    slots, ids = [slot for _, slot in program.state.pairs], TensorIds()
-    if len({ids.renumbered(slot).cell for slot in slots}) < len({slot.cell for slot in slots}):
-        return found, program  # equal views that are not tied: no import makes them, and a swap makes one tensor of them
     for path in sorted({place for _, place in _calls(program)}, key=lambda path: (path.count("."), path)):
         own = own_program(program, path) if not any(is_below(path, outer) for outer in found) else None
         if own is not None:
