@@ -583,7 +583,7 @@ def _with_other_literals(instance: Instance) -> Iterator[Instance]:
         known: Sequence[Any] = parameters_of(target) if isinstance(target, OpOverload) else [None] * len(node.args)
         for place, one in enumerate(known):
             name, kind = (one.name, one.kind) if one else ("", "")
-            if place < len(node.args):
+            if one is None or place < len(node.args):
                 yield from [_with_arg(instance, number, place, other) for other in _others(node.args[place], name, kind)]
                 continue
             # Change omitted arguments too: a pass that ignores one is only right for the default.
