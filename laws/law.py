@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from attrs import evolve, field, frozen
 
@@ -28,8 +28,6 @@ from .toy import tensor_meaning, toy_meaning
 from .variants import canonical, renamed, reordered
 
 Transform = Callable[[Program], Program]
-
-Found = TypeVar("Found")
 
 
 @frozen(repr=False)
@@ -58,7 +56,7 @@ class Case:
             return toy_meaning(program, **options)
         return tensor_meaning(program, self.calls, **options) if options else self.computed(tensor_meaning, program)
 
-    def computed(self, function: Callable[[Program, Sequence[Sequence[Any]]], Found], program: Program) -> Found:
+    def computed(self, function: Callable[[Program, Sequence[Sequence[Any]]], Any], program: Program) -> Any:
         """Return a function of a program of real operators and the calls; all laws share that of the program of the case.
 
         Raises:

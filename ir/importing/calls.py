@@ -138,7 +138,8 @@ def place_boundaries(nodes: list[Node]) -> list[Node]:
     >>> place_boundaries(nodes)[1].stack == stack
     True
     """
-    runs = [(is_boundary, list(run)) for is_boundary, run in groupby(nodes, _is_boundary)]
+    groups = groupby(nodes, lambda node: type(node.do) is Op and node.do.effects.scope != 0)
+    runs = [(is_boundary, list(run)) for is_boundary, run in groups]
     placed: list[Node] = []
     for number, (is_boundary, run) in enumerate(runs):
         if is_boundary and 0 < number < len(runs) - 1:
@@ -146,10 +147,6 @@ def place_boundaries(nodes: list[Node]) -> list[Node]:
             run = [node.evolve(stack=inner) if len(inner) > len(node.stack) else node for node in run]
         placed += run
     return placed
-
-
-def _is_boundary(node: Node) -> bool:
-    return type(node.do) is Op and node.do.effects.scope != 0
 
 
 def _around(run: list[Node], known: Mapping[str, Stack], users: Mapping[str, Sequence[str]], outside: Collection[str]) -> Stack:

@@ -117,9 +117,11 @@ def _plain_inputs(module: torch.fx.GraphModule) -> tuple[tuple[UserInput, ...], 
 
 
 def _nested_inputs(module: torch.fx.GraphModule, info: Any) -> tuple[tuple[UserInput, ...], Any, tuple[str, ...]]:
-    in_spec = argument_spec(info)
-    names = tuple([name for name in info.orig_args if name != "self"])
+    in_spec, names = info.in_spec, tuple([name for name in info.orig_args if name != "self"])
     parts = in_spec.children()
+    if in_spec.type is tuple and list(info.orig_args[:1]) == ["self"] and len(parts) == len(info.orig_args):
+        in_spec = pytree.treespec_tuple(parts[1:])  # without the module, which symbolic_trace notes first
+        parts = in_spec.children()
     if [part.type for part in parts] != [tuple, dict] or in_spec.type is not tuple:  # not (args, kwargs)
         in_spec = pytree.treespec_tuple([pytree.treespec_tuple(parts), pytree.treespec_dict()])
     tree = ArgumentTree.of(in_spec, names)
@@ -130,18 +132,6 @@ def _nested_inputs(module: torch.fx.GraphModule, info: Any) -> tuple[tuple[UserI
         fault = f"its code takes {in_spec.num_leaves} leaves, the graph has {count} placeholders"
         raise InvalidProgram([Violation("signature-leaves", fault, advice="change the pytree of the code with the placeholders")])
     return tuple([UserInput(ObjectType(), path) for path in tree.paths]), in_spec, names
-
-
-def argument_spec(info: Any) -> Any:
-    """Return the pytree of the arguments of a graph's code, without the module that ``symbolic_trace`` notes first.
-
-    Args:
-        info: the pytrees of the graph's code.
-    """
-    in_spec = info.in_spec
-    if in_spec.type is not tuple or list(info.orig_args[:1]) != ["self"] or in_spec.num_children != len(info.orig_args):
-        return in_spec
-    return pytree.treespec_tuple(in_spec.children()[1:])
 
 
 @frozen

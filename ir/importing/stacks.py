@@ -446,12 +446,6 @@ def noted_calls(root: torch.nn.Module) -> AbstractContextManager[None]:
     return calls_wrapped(_Noted(root).around)
 
 
-def _spelled(path: str) -> str:
-    # As in Dynamo, because names need not be identifiers.
-    parts = path.split(".") if path else []
-    return "L['self']" + "".join([f".{part}" if part.isidentifier() else f"[{part!r}]" for part in parts])
-
-
 class _Noted:
     """Records the running calls of modules."""
 
@@ -497,7 +491,9 @@ class _Noted:
         outside = self.running[-1] if self.running else self.outside.get(path, ())
         self.outside.setdefault(path, outside)
         number = self.counts[path] = self.counts.get(path, -1) + 1
-        return (*outside, (f"{path}@{number}", (_spelled(path), class_name(type(module)))))
+        # As in Dynamo, because names need not be identifiers.
+        steps = [f".{name}" if name.isidentifier() else f"[{name!r}]" for name in path.split(".") if name]
+        return (*outside, (f"{path}@{number}", ("L['self']" + "".join(steps), class_name(type(module)))))
 
     def write_stack(self) -> None:
         """Write the running calls into the meta of the nodes that are traced next."""

@@ -322,11 +322,12 @@ class ModuleTree(PrintedWhole):
             module.eval()
         return root
 
-    def export(self, *, decomposed: bool = False) -> ExportedProgram:
+    def export(self, *, decomposed: bool = False, preserve: Sequence[str] = ()) -> ExportedProgram:
         """Export a new module with the arguments of the first call.
 
         Args:
             decomposed: whether to apply ``run_decompositions({})``, which makes it functional.
+            preserve: paths of modules whose call signatures the exporter preserves.
 
         Raises:
             Exception: an error of the exporter.
@@ -336,7 +337,8 @@ class ModuleTree(PrintedWhole):
             warnings.simplefilter("ignore")  # torch copies its own deprecated pytree specs
             with seeded(0), torch.no_grad():
                 self.build()(*self.calls[0][0], **self.calls[0][1])  # to infer all kinds before tracing
-            ep = torch.export.export(self.build(), args, kwargs, dynamic_shapes=self.dynamic_shapes, strict=False)
+            options: Any = {"dynamic_shapes": self.dynamic_shapes, "preserve_module_call_signature": tuple(preserve)}
+            ep = torch.export.export(self.build(), args, kwargs, strict=False, **options)
             return ep.run_decompositions({}) if decomposed else ep
 
 

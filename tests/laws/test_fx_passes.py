@@ -226,11 +226,11 @@ def test_numbers_in_another_layout_are_no_mistake() -> None:
 def test_a_pass_of_torch_is_right_within_its_contract_and_wrong_outside() -> None:
     assert survey_pass(CSEPass(), contract=INFERENCE, examples=EXAMPLES).wrong == 0
     with pytest.raises(LawBroken) as error:
-        check_fx_pass(legalize_graph, around=[(lambda x: x.sin() * 2, (torch.ones(2),))], examples=40, seed=0)
+        check_fx_pass(legalize_graph, around=[(lambda x: x.sin() * 2, (torch.ones(2),))], examples=40, seed=1)
     assert "legalize_graph breaks the law" in str(error.value)
     case: Any = error.value.case
     assert len(case.program.main.nodes) < 7
-    assert error.value.__notes__ == ["The programs: around the examples, within the contract, examples=40, seed=0."]
+    assert error.value.__notes__ == ["The programs: around the examples, within the contract, examples=40, seed=1."]
 
 
 def test_a_branch_that_is_given_by_name_means_the_same() -> None:
