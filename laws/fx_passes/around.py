@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import hypothesis.strategies as st
@@ -18,13 +19,17 @@ from attrs import evolve
 from ...ir.program import Program
 from ...ir.torch_private import pytree
 from ...lowering import lower
+from ...transforms.rules.rule import Rule
 from ..checking import WrongQuestion, example_of
 from ..law import Case
 from ..rules.build import drawn_around
 from ..rules.checking import case_of_drawn
-from ..rules.instances import Assignment, Instance, Operand, instance_of
+from ..rules.instances import Assignment, Instance, Operand, instance_of, instances
 
-HOW = "around takes pairs of a pattern (a function, module, exported program or program) and the tuple of its example arguments"
+HOW = "around takes rules, and pairs of a pattern (a function, module, exported program or program) and a tuple of arguments"
+
+DRAWN = 20
+"""The number of times that the operands of the pattern of a rule are drawn."""
 
 DTYPES = (torch.float64, torch.int64)
 """The dtypes of operands besides those of the example."""
@@ -34,8 +39,8 @@ def seeds_of(around: Iterable[Any]) -> tuple[Instance, ...]:
     """Return the patterns to draw programs around, the simplest first.
 
     Args:
-        around: pairs of a function, a module, an exported program or a program, and the tuple of its example arguments; a dict
-            of keyword arguments may follow.
+        around: rules, for whose patterns arguments are drawn; pairs of a function, a module, an exported program or a program,
+            and the tuple of its example arguments; a dict of keyword arguments may follow.
 
     Raises:
         WrongQuestion: an element is of another type, or cannot be traced.
@@ -51,6 +56,11 @@ def seeds_of(around: Iterable[Any]) -> tuple[Instance, ...]:
 
 def _of_example(number: int, example: Any) -> list[Instance]:
     where = f"around[{number}]"
+    if isinstance(example, Rule):
+        drawn = [one for one in islice(instances(example, number=0, finite=True), DRAWN) if one is not None]
+        if not drawn:
+            raise WrongQuestion(f"{where}: no arguments were found for the pattern of {example.name}; pass (function, args)")
+        return drawn
     source, args, kwargs = example_of(where, example, HOW)
     leaves, spec = pytree.tree_flatten((args, kwargs))
     function, name = _callable(where, source), getattr(source, "__name__", type(source).__name__)

@@ -126,8 +126,8 @@ def check_fx_pass(
         seed: selects other programs; by default always the same, or others each time if the profile is so configured.
         programs: your own, tested first: ``(program, args)`` or ``(program, args, kwargs)``, where a program is a flat
             ``Program``, an ``ExportedProgram`` or a ``torch.nn.Module``.
-        around: examples of the pattern of the pass, to draw programs around: ``(function, args)``, or ``(function, args,
-            kwargs)``, where modules and programs count as functions.
+        around: examples of the pattern of the pass, to draw programs around: a rule, ``(function, args)`` or ``(function,
+            args, kwargs)``, where modules and programs count as functions.
 
     Returns:
         The report, if the pass was wrong on no program.

@@ -41,6 +41,12 @@ def test_patterns_are_tried_on_other_types_and_sizes() -> None:
     assert ((torch.int64, (2, 3)), (torch.int64, (3,))) in kinds
 
 
+def test_arguments_are_drawn_for_the_pattern_of_a_rule() -> None:
+    seeds = seeds_of([px.rule(lambda x: aten.argmax.default(x, 0))])
+    assert {node.do.name for seed in seeds for node in seed.nodes} == {"aten.argmax.default"}
+    assert len({(one.value.dtype, tuple(one.value.shape)) for seed in seeds for _, one in seed.leaves}) > 4
+
+
 def test_programs_hold_the_pattern_and_something_around_it() -> None:
     cases = drawn(ANYTHING, 40, [ADDED])
     held = [names(case.program) for case in cases]
@@ -102,7 +108,7 @@ def test_a_mistake_that_hardly_any_drawn_program_shows_is_found_and_small() -> N
     [
         ((torch.relu, (torch.ones(2),)), r"around\[0\] is a builtin"),
         (nn.ReLU(), "around must be a list, not a ReLU"),
-        ([nn.ReLU()], r"around\[0\] is a ReLU; around takes pairs"),
+        ([nn.ReLU()], r"around\[0\] is a ReLU; around takes rules, and pairs"),
         ([(nn.ReLU(), torch.ones(2))], r"the arguments of around\[0\] are a Tensor"),
         ([(3, (torch.ones(2),))], r"around\[0\] begins with a int"),
         ([(lambda x: x.item() + 1, (torch.ones(1),))], r"around\[0\], <lambda>, cannot be traced"),
