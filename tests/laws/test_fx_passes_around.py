@@ -43,7 +43,7 @@ def test_patterns_are_tried_on_other_types_and_sizes() -> None:
 
 def test_arguments_are_drawn_for_the_pattern_of_a_rule() -> None:
     seeds = seeds_of([px.rule(lambda x: aten.argmax.default(x, 0))])
-    assert {node.do.name for seed in seeds for node in seed.nodes} == {"aten.argmax.default"}
+    assert all("aten.argmax.default" in str(node.do) for seed in seeds for node in seed.nodes)
     assert len({(one.value.dtype, tuple(one.value.shape)) for seed in seeds for _, one in seed.leaves}) > 4
 
 
