@@ -87,7 +87,7 @@ class StackReader:
 
     def _is_elsewhere(self, frame: Frame, stack: Stack) -> bool:
         # Tracers name the children of a module that they reach without a path as if they were children of the root.
-        return frame not in stack and self._around.setdefault(frame, stack) != stack
+        return self._around.setdefault(frame, stack) != stack
 
     def _note(self, place: str, kind: Any) -> None:
         if kind:  # "" if a program that was exported again does not know the class
@@ -155,7 +155,7 @@ class ExportedStacks(StackReader):
             self.objects.setdefault(name, {})[path] = None
             if path:
                 frame = self._frame(path, self.numbers.get((way, key), number.rpartition("@")[2]))
-                if self._is_elsewhere(frame, stack):
+                if self._is_elsewhere(frame, stack) and frame not in stack:  # verify finds a call inside of itself
                     break
                 stack = (*stack, frame)
         return stack
@@ -206,7 +206,7 @@ class TracedStacks(StackReader):
                 break
             if place:
                 frame = self._frame(place, key.rpartition("@")[2] if "@" in key else inner)
-                if frame in stack or self._is_elsewhere(frame, stack):
+                if self._is_elsewhere(frame, stack):
                     break
                 stack = (*stack, frame)
                 self.last[place] = max(self.last.get(place, 0), frame.call)
