@@ -80,7 +80,7 @@ def _with_surroundings(before: Sequence[Any], found: list[Hunk]) -> Hunks:
 
 @frozen
 class GraphEdit:
-    """The changes of one graph.  ``before`` is None if the graph is added, ``after`` if it is removed.
+    """The changes of one graph.  An added graph has no ``before``, a removed graph no ``after``.
 
     >>> GraphEdit("", None, None).nodes
     ()

@@ -136,7 +136,7 @@ def views_of(program: Program, done: Sequence[NodeEffects]) -> dict[str, set[obj
 def _bases(
     graph: Graph, done: Sequence[NodeEffects], known: dict[str, set[object]], of_slot: Callable[[str], set[object]]
 ) -> dict[str, set[object]]:
-    # The possible bases of each value.  Inputs and slots have theirs; any other value that is no view is a new object.
+    # The possible bases of each value: the bases of inputs and slots are known; the result of any operator but a view is new.
     results = {node.name: effects.results for node, effects in zip(graph.nodes, done, strict=True) if effects.results}
     for node, effects in zip(graph.nodes, done, strict=True):
         values, slots, own = effects.aliases, effects.aliases_slots, object()

@@ -82,7 +82,7 @@ def test_as_many_programs_as_promised(tier: Tier) -> None:
 
 @cache
 def programs(tier: Tier, stage: Stage) -> list[tuple[px.Program, set[str]]]:
-    """Return the programs that laws are asked of at a stage, with their operators."""
+    """Return the programs of a stage on which laws are tested, each with its operators."""
     drawn = [case.program for draw in DRAWS[tier] for case in drawn_cases(tier, stage, AT_ONCE[tier], draw)]
     return [(each, {node.do.name for _, node in each.nodes() if isinstance(node.do, px.Op)}) for each in drawn]
 

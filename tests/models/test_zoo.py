@@ -34,7 +34,7 @@ NO_GRADIENTS = {"resnet_train"}
 for ``ep.module()`` as well."""
 
 MORE = {"llama", "qwen3", "gemma2"}
-"""What ``llama_dynamic`` is like, so that `make deep` asks of it alone: fixed sizes, other norms, a sliding window."""
+"""Models like ``llama_dynamic``, which only `make deep` tests: fixed sizes, other norms, a sliding window."""
 
 FEW = ("bert_train", "llama_dynamic", "resnet_train", "t5")
 """One of each kind, for what does not depend on the model: the interpreter, flat programs."""

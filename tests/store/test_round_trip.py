@@ -88,7 +88,7 @@ def test_dynamic_sizes_and_what_the_pipeline_makes_of_them(tmp_path: Path) -> No
 
 
 class Powers(nn.Module):
-    """Sizes of many symbols, large ones, and ones that are no polynomials."""
+    """Returns sizes of many symbols, large ones, and sizes that are not polynomials."""
 
     def forward(self, xs: list[torch.Tensor]) -> tuple[Any, ...]:
         n, m = xs[0].shape[0], xs[1].shape[0]

@@ -175,7 +175,7 @@ def test_a_replacement_is_recorded_once_for_operands_that_are_alike() -> None:
 
 
 class Scaled(nn.Module):
-    """Scales by a constant and by a number of its own."""
+    """Scales its input by a buffer and by a Python number."""
 
     def __init__(self, number: float) -> None:
         super().__init__()
