@@ -75,7 +75,7 @@ class Lowered(Watched):
         for part in self.modules() if recurse else (self,):
             where = part.purefx_where if isinstance(part, Watched) else None  # uncalled containers may have constants too
             if where is not None:
-                convert_constants(part, where.context.constants.get(where.path, ()), convert)
+                convert_constants(part, where.context.names.constants.get(where.path, ()), convert)
         restore_ties(ties)
         return self
 
@@ -107,7 +107,7 @@ class Lowered(Watched):
 def own_state(module: Any) -> list[tuple[str, Any]]:
     """Return the parameters, buffers and constants of a lowered module without its children, by full name."""
     path, attributes = module.purefx_place.path, module.__dict__
-    constants = [(name, attributes[name]) for name in module.purefx_context.constants.get(path, ()) if name in attributes]
+    constants = [(name, attributes[name]) for name in module.purefx_context.names.constants.get(path, ()) if name in attributes]
     found = [*attributes["_parameters"].items(), *attributes["_buffers"].items(), *constants]
     return [(join(path, name), value) for name, value in found if value is not None]
 

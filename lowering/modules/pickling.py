@@ -25,7 +25,7 @@ from ...ir.text import parse
 from ...ir.text.lexer import Known
 from ...ir.torch_private import HigherOrderOperator, OpOverload, pytree
 from ..lower import lower_unchecked, write_parameter
-from .context import Key, LoweringContext
+from .context import Key, LoweringContext, StateNames
 from .module import DERIVED, GRAPHS, MADE, OURS, Lowered, own_state, plain_class
 
 
@@ -112,7 +112,8 @@ def reduce_context(context: LoweringContext) -> tuple[Any, ...]:
     specs = {frame: (write_tree(each.in_spec), write_tree(each.out_spec)) for frame, each in signatures}
     foreign = {name: Foreign(name) if foreign_operator(name) is target else target for name, target in operators.items()}
     only = [spec.only for spec in signature.inputs if type(spec) is UserInput]
-    rest = (foreign, context.constants, context.ties, context.hooked, context.to, only)
+    names = context.names
+    rest = (foreign, names.constants, names.ties, names.hooked, context.to, only)
     return load_context, (text, specs, write_metas(program), rest)
 
 
@@ -206,9 +207,8 @@ def load_context(text: str, specs: Any, metas: Mapping[str, Any], rest: Any) -> 
     inputs = [evolve(spec, only=next(accepted)) if type(spec) is UserInput else spec for spec in program.signature.inputs]
     signature = evolve(program.signature, inputs=tuple(inputs))
     program = program.evolve(signature=signature, graphs=read_metas(program, metas, Known(operators)))
-    root: Any = lower_unchecked(program, to, hooked=hooked)
+    root: Any = lower_unchecked(program, to, names=StateNames(constants, ties, hooked))
     context: LoweringContext = root.purefx_context
-    context.constants, context.ties = constants, ties
     for module in (*root.modules(), *(found for _, found in root.purefx_hidden()), *context.nested.values()):
         if "purefx_place" in module.__dict__:
             ours = {name: value for name, value in module.__dict__.copy().items() if name.startswith("purefx_")}
