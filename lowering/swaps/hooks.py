@@ -32,8 +32,7 @@ def check_hooked(where: Where) -> None:
     Raises:
         UnsupportedProgram: nothing calls the module as a whole.
     """
-    context = where.context
-    uses = external_uses(context)
+    context, uses = where.context, external_uses(where.context)
     for path in context.paths_of(where.path):
         inside = uses[path].inside if path in uses and path not in bodies_at(context) else ()
         if inside:
@@ -51,9 +50,8 @@ def check_one_body(where: Where | None) -> None:
     """
     if where is None:
         return
-    context = where.context
-    paths, calls = context.names_of(where.path), calls_by_label(context.program)
-    if len({body for name in paths for path in context.paths_of(name) for body in calls.get(path, {}).values()}) > 1:
+    names, calls = where.context.names_of(where.path), calls_by_label(where.context.program)
+    if len({body for name in names for path in where.context.paths_of(name) for body in calls.get(path, {}).values()}) > 1:
         raise SwapError(
             f"module {where.path!r} is called several times, and its calls run different bodies, so one forward cannot replace "
             f"them; replace the module with px.swap_modules(program, {{{where.path!r}: module}}) before lowering"
