@@ -34,17 +34,15 @@ def edited(program: px.Program, name: str, **changes: Any) -> px.Program:
 
 def bare(program: px.Program, *names: str) -> px.Program:
     """Return a program without the values of some nodes, or of all nodes and inputs."""
-    graphs = {
+    kept = [name for graph in program.graphs.values() for name in graph.by_name if names and name not in names]
+    return program.with_graphs({
         key: px.Graph(
             graph.inputs if names else tuple([px.Input(formal.name) for formal in graph.inputs]),
-            tuple(
-                [node if names and node.name not in names else evolve(node, meta=MappingProxyType({})) for node in graph.nodes]
-            ),
+            tuple([node if node.name in kept else evolve(node, meta=MappingProxyType({})) for node in graph.nodes]),
             graph.output,
         )
         for key, graph in program.graphs.items()
-    }
-    return program.evolve(graphs=px.ir.pmap(graphs))
+    })  # fmt: skip
 
 
 def said(program: px.Program, graph: str = "") -> dict[str, str]:
@@ -137,6 +135,14 @@ def test_sizes_that_only_a_run_knows(asked: list[str]) -> None:
     sizes = {str(result.main.by_name[name].meta["val"].shape[0]) for name in ("nonzero", "sin")}
     assert len(sizes) == 1
     assert px.to_ep(result).module()(torch.tensor([0.0, 2.0, 0.0, 0.0])).shape == (1, 1)
+
+
+def test_the_place_of_a_refusal_is_the_module() -> None:
+    tree = px.transform(px.import_ep(exported(torch.nn.Sequential(torch.nn.Linear(2, 3)), torch.ones(1, 2))))
+    body = tree.graphs["0"]
+    wrong = px.Node("wrong", op_of(torch.ops.aten.mm.default), (px.Ref(body.inputs[0].name),) * 2)
+    with pytest.raises(px.errors.InvalidProgram, match="at 0 / wrong"):
+        px.infer(tree.with_graphs({"0": body.with_nodes([*body.nodes, wrong])}))
 
 
 RUNS: list[str] = []
