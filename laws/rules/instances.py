@@ -178,12 +178,12 @@ class Way:
         return None
 
     def _value(self, part: Part) -> Any:
+        part = self._settled(part)
         if isinstance(part, slice):
             return slice(self._value(part.start), self._value(part.stop), self._value(part.step))
         if isinstance(part, list | tuple):
             several = [self._value(each) if role(each) == "rest" else [self._value(each)] for each in part]
             return (list if isinstance(part, list) else tuple)([item for each in several for item in each])
-        part = self._settled(part)
         if not isinstance(part, fx.Node):
             return part
         if part not in self.known:
@@ -477,7 +477,7 @@ def instances(
         is_coarse = not exact and operands is None and any(one.value.dtype in COARSE for one in leaves_of(found))
         if (key := f"{[*way.chosen.values()]} {found}") not in seen and not is_coarse:
             seen.add(key)
-            assignment = pytree.tree_map(lambda one: evolve(one, finite=finite), found)
+            assignment = pytree.tree_map(lambda one: evolve(one, finite=finite or one.finite), found)
             yield instance_of(way if way.chosen else rule.written, assignment, rule.variables)
 
 
