@@ -23,7 +23,6 @@ from ...transforms.rules.rule import Rule
 from ..checking import WrongQuestion, example_of
 from ..law import Case
 from ..rules.build import drawn_around
-from ..rules.checking import case_of_drawn
 from ..rules.instances import Assignment, Instance, Operand, instance_of, instances
 
 HOW = "around takes rules, and pairs of a pattern (a function, module, exported program or program) and a tuple of arguments"
@@ -136,4 +135,4 @@ def cases_around(seeds: Sequence[Instance], barred: frozenset[str]) -> st.Search
     True
     """
     same, near = (drawn_around(seeds, near=near, is_flat=True, barred=barred) for near in (False, True))
-    return st.one_of(same, same, same, near).map(lambda drawn: drawn and case_of_drawn(drawn))
+    return st.one_of(same, same, same, near)
