@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from attrs import evolve, frozen
 from attrs.exceptions import FrozenInstanceError
-from hypothesis import Phase, given, seed
+from hypothesis import Phase
 from hypothesis.errors import Flaky
 from hypothesis.strategies import SearchStrategy
 
@@ -26,7 +26,7 @@ from ..transforms import Transformation
 from .evaluate import EXACT, Contents, Tolerance
 from .law import GENERIC, Case, Law, Transform
 from .purity import tensors_in
-from .tiers import RUN, draw_settings, examples_of, runs_of, same_everywhere
+from .tiers import RUN, draw, examples_of
 
 
 class NoTransformation(PurefxError, TypeError):
@@ -264,9 +264,8 @@ class Source:
                 raise
 
         # hypothesis reports the place or flakiness; our error has the program.
-        with suppress(LawBroken, Flaky, _TimeIsUp), same_everywhere():
-            for start, size in runs_of(self.count, self.number, longest=self.longest):
-                seed(start)(draw_settings(size, Phase.generate, Phase.shrink)(given(self.strategy)(holds)))()
+        with suppress(LawBroken, Flaky, _TimeIsUp):
+            draw(self.strategy, holds, self.count, self.number, Phase.generate, Phase.shrink, longest=self.longest)
         return min(broken, key=size_of, default=None)
 
     def __str__(self) -> str:

@@ -35,14 +35,13 @@ class GradientMachine(TensorMachine):
         """The tensors with gradients, by their names in messages."""
         self.count = 0
 
-    def load(self, state: State) -> dict[str, Any]:
-        """Return copies of the tensors with the same ``requires_grad``."""
-        values = super().load(state)
-        for names in state.by_cell.values():
-            value = values[names[0]]
-            if isinstance(value, torch.Tensor) and state[names[0]].value.requires_grad:
-                self.leaves[names[0]] = value.requires_grad_()
-        return values
+    def load(self, state: State) -> None:
+        """Copy the tensors with the same ``requires_grad``."""
+        super().load(state)
+        for name, *_ in state.by_cell.values():
+            value = self.slots[name]
+            if isinstance(value, torch.Tensor) and state[name].value.requires_grad:
+                self.leaves[name] = value.requires_grad_()
 
     def given(self, leaf: Any) -> Any:
         """Return a copy of a tensor, with ``requires_grad`` if possible; other leaves unchanged."""
@@ -88,11 +87,6 @@ def tensor_gradients(program: Program, calls: Sequence[Sequence[Any]], *, seed: 
 
 class _Unsaved(TensorMachine):
     """Shows results themselves in place of copies."""
-
-    def load(self, state: State) -> dict[str, Any]:
-        """Return copies of the state, and keep them."""
-        self.slots = super().load(state)
-        return self.slots
 
     def save(self, value: Any) -> Any:
         """Return the value itself."""

@@ -46,9 +46,11 @@ class _OneMachine(ToyMachine):
         super().__init__()
         self.cells: dict[str, Any] = {}
 
-    def load(self, state: State) -> dict[str, Any]:
-        self.cells = self.cells or super().load(state)
-        return {name: self.cells[name] for name in state}
+    def load(self, state: State) -> None:
+        if not self.cells:
+            super().load(state)
+            self.cells = self.slots
+        self.slots = {name: self.cells[name] for name in state}
 
     def given(self, leaf: Any) -> Any:
         return leaf if isinstance(leaf, torch.Tensor) else super().given(leaf)
