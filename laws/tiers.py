@@ -137,13 +137,11 @@ def attempts(tier: Tier, stage: Stage, barred: frozenset[str] = frozenset()) -> 
 @cache
 def _imported(tier: Tier, *, directly: bool, barred: frozenset[str] = frozenset()) -> st.SearchStrategy[Case]:
     # Cases before any pass.
-    match tier:
-        case "toy":
-            return st.builds(Case, programs("tree" if directly else "flat"), VARIANTS)
-        case "aten":
-            return st.builds(lambda made, seed: Case(import_ep(made.ep), seed, made.calls), exported_programs(barred), VARIANTS)
-        case "modules":
-            return st.builds(_case_of_modules, module_trees(), VARIANTS)
+    if tier == "toy":
+        return st.builds(Case, programs("tree" if directly else "flat"), VARIANTS)
+    if tier == "modules":
+        return st.builds(_case_of_modules, module_trees(), VARIANTS)
+    return st.builds(lambda made, seed: Case(import_ep(made.ep), seed, made.calls), exported_programs(barred), VARIANTS)
 
 
 def _case_of_modules(tree: ModuleTree, seed: int) -> Case:

@@ -42,10 +42,9 @@ class TensorMachine:
     float32[2] (1.0, 1.0)
     """
 
-    slots: dict[str, Any]
-    """The state, after ``load``."""
-
     def __init__(self) -> None:
+        self.slots: dict[str, Any] = {}
+        """The state, after ``load``."""
         self.effects: dict[str, list[Any]] = {"emitted": []}
         self.functions: Mapping[str, Callable[..., Any]] = {
             "aten._print.default": self.effects["emitted"].append,
