@@ -20,7 +20,7 @@ from ..ir.program import Program
 from ..ir.signature import UserInput
 from ..ir.state import SlotKind, State, is_plain
 from ..ir.state_changes import copy_value
-from ..ir.torch_private import resolve_operator, storage_key, window_on
+from ..ir.torch_private import resolve_operator, storage_key
 from .evaluate import Contents, Meaning, evaluate
 from .purity import seeded
 
@@ -43,6 +43,8 @@ class TensorMachine:
     """
 
     def __init__(self) -> None:
+        self.slots: dict[str, Any] = {}
+        """The state, after ``load``."""
         self.effects: dict[str, list[Any]] = {"emitted": []}
         self.functions: Mapping[str, Callable[..., Any]] = {
             "aten._print.default": self.effects["emitted"].append,
@@ -54,27 +56,18 @@ class TensorMachine:
         result = self.functions.get(str(target), target)(*args, **kwargs)
         return (token, *result) if isinstance(result, tuple) else (token, result)
 
-    def load(self, state: State) -> dict[str, Any]:
-        """Return copies of the state, with the ties and the shared memory of the originals."""
-        memories: dict[int, torch.UntypedStorage] = {}
+    def load(self, state: State) -> None:
+        """Copy the state, with the ties and the shared memory of the originals."""
         cells: dict[int, Any] = {}
-        memo: dict[Any, Any] = {"torch": memories}
-        for name in state:
+        memo: dict[int, Any] = {}
+        # Modules come last, so that they share the copied tensors.
+        for name in sorted(state, key=lambda name: state[name].kind is SlotKind.MODULE):
             slot = state[name]
-            if slot.cell in cells or slot.kind is SlotKind.MODULE:
-                continue
-            if not is_plain(slot.value):
-                cells[slot.cell] = copy_value(name, slot.value, memo)
-                continue
-            plain = slot.value.detach()
-            key = storage_key(plain)
-            memory = memories[key] if key in memories else memories.setdefault(key, plain.untyped_storage().clone())
-            cells[slot.cell] = window_on(memory, plain)
-        # Copy modules last, with the same memo, so that they share the copied tensors.
-        memo.update({id(state[name].value): cells[state[name].cell] for name in state if name not in state.modules})
-        for name in state.modules:
-            cells[state[name].cell] = copy.deepcopy(state[name].value, memo)
-        return {name: cells[state[name].cell] for name in state}
+            if slot.cell not in cells:
+                plain = is_plain(slot.value)
+                cells[slot.cell] = copy.deepcopy(slot.value.detach(), memo) if plain else copy_value(name, slot.value, memo)
+            memo[id(slot.value)] = cells[slot.cell]
+        self.slots = {name: cells[state[name].cell] for name in state}
 
     def given(self, leaf: Any) -> Any:
         """Return a copy of a tensor; other leaves unchanged."""

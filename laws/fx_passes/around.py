@@ -77,17 +77,13 @@ def _of_example(number: int, example: Any) -> list[Instance]:
 
 
 def _callable(where: str, source: Any) -> Callable[..., Any]:
-    match source:
-        case Program():
-            return lower(source)
-        case torch.export.ExportedProgram():
-            return copy.deepcopy(source).module()
-        case torch.nn.Module():
-            return copy.deepcopy(source)
-        case _ if callable(source):
-            return source
-        case _:
-            raise WrongQuestion(f"{where} begins with a {type(source).__name__}; {HOW}")
+    if isinstance(source, Program):
+        return lower(source)
+    if isinstance(source, torch.export.ExportedProgram):
+        return copy.deepcopy(source).module()
+    if not callable(source):
+        raise WrongQuestion(f"{where} begins with a {type(source).__name__}; {HOW}")
+    return copy.deepcopy(source) if isinstance(source, torch.nn.Module) else source
 
 
 def _plain(leaf: Any) -> Any:

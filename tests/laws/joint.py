@@ -42,13 +42,9 @@ class JointLaw:
 class _OneMachine(ToyMachine):
     """Keeps the state between evaluations; arguments may be values of earlier ones."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.cells: dict[str, Any] = {}
-
-    def load(self, state: State) -> dict[str, Any]:
-        self.cells = self.cells or super().load(state)
-        return {name: self.cells[name] for name in state}
+    def load(self, state: State) -> None:
+        if not self.slots:
+            super().load(state)
 
     def given(self, leaf: Any) -> Any:
         return leaf if isinstance(leaf, torch.Tensor) else super().given(leaf)
