@@ -54,18 +54,6 @@ DRAWN_TWICE = px.rule(drawn_twice).becomes(lambda m, x: functional.dropout(x, 0.
 DOUBLED = px.rule(lambda x: torch.relu(x) + torch.relu(x)).becomes(lambda m, x: torch.relu(x) * 2)
 
 
-def same(m: px.Match, x: Any) -> Any:
-    """Give one value for two."""
-    y = torch.tanh(x)
-    return y, y
-
-
-def view(m: px.Match, x: Any) -> Any:
-    """Give a value and a view of it."""
-    y = torch.tanh(x)
-    return y, y.t()
-
-
 def further(m: px.Match) -> Any:
     """Look behind an operand for two draws."""
     found = m.match(lambda y: functional.dropout(y, 0.5) + functional.dropout(y, 0.5), m.arguments["self"])
@@ -75,8 +63,8 @@ def further(m: px.Match) -> Any:
 LOOKS = px.rule(lambda x: torch.relu(x)).becomes(
     lambda m, x: torch.sin(x) if m.match(lambda y: torch.exp(y), x) is None else torch.cos(x)
 )
-SAME = px.rule(lambda x: (torch.sin(x), torch.cos(x))).becomes(same)
-VIEW = px.rule(lambda x: (torch.sin(x), torch.cos(x))).becomes(view)
+SAME = px.rule(lambda x: (torch.sin(x), torch.cos(x))).becomes(lambda m, x: (y := torch.tanh(x), y))
+VIEW = px.rule(lambda x: (torch.sin(x), torch.cos(x))).becomes(lambda m, x: (y := torch.tanh(x), y.t()))
 ONE_COPY = px.rule(lambda x: (x.t(), x.view([2]))).becomes(lambda m, x: (x.clone(), x.t()))
 WIDER = px.rule(lambda x: x.double()).becomes(lambda m, x: m.call(torch.ops.aten._to_copy, x, dtype=torch.float64))
 VIEWED = px.rule(lambda x: x.reshape([2])).becomes(lambda m, x: x.view([2]))
@@ -297,7 +285,15 @@ BODY = """
 
 
 def test_a_write_in_a_body_may_be_to_any_of_its_inputs() -> None:
-    program = px.infer(tree(BODY.replace("ARG", "x")))
-    assert POSITIVE(program) is program
+    below = BODY.replace("aten.add_.Tensor(b, 1)", "call @g(b) as n") + "graph @g(b) {\n w = aten.add_.Tensor(b, 1)\n return w\n}"
+    for body in (BODY, below):
+        program = px.infer(tree(body.replace("ARG", "x")))
+        assert POSITIVE(program) is program
     apart = px.infer(tree(BODY.replace("aten.add_.Tensor(b, 1)", "aten.add.Tensor(b, 1)").replace("ARG", "x")))
     assert [node.do.name for node in POSITIVE(apart).graphs["f"].nodes if type(node.do) is px.Op][-1] == "aten.tanh.default"
+
+
+def test_a_call_of_a_body_that_returns_another_size_is_inferred_again() -> None:
+    body = BODY.replace("aten.relu.default(e)", "aten.view.default(e, [2, 1])").replace("w = aten.add_.Tensor(b, 1)", "")
+    made = px.rule(lambda x, size: x.view(size)).becomes(lambda m, x, size: x)(px.infer(tree(body.replace("ARG", "x"))))
+    assert len(made.graphs["f"].nodes) == 1 and px.verify(made, infer=True) == ()

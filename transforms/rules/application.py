@@ -7,77 +7,30 @@ a body disagree, the body is split.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import cycle
 from typing import Any
 
-import torch
-from attrs import frozen
-
 from ...ir.arguments import Ref, refs_in
-from ...ir.calls.call_graph import all_instances, instances
+from ...ir.calls.call_graph import instances
 from ...ir.errors import InvalidProgram, RuleError
 from ...ir.graph import Call, Graph, Node, Op, common_prefix, place_of
-from ...ir.importing.constants import with_constants
-from ...ir.inference import CallValues, FakeValues, disagreement_of_branches, values_of
+from ...ir.importing.constants import has_constants, with_constants
+from ...ir.inference import FakeValues, Interpreter, disagreement_of_branches, values_of
 from ...ir.inference.values import LOCK
 from ...ir.names import Names
 from ...ir.own_operators import is_boundary
 from ...ir.program import Program
-from ..cleanup import infer
 from ..shared_bodies import specialised
 from ..transformation import Fuel
-from .draft import Draft, NewState, as_staged, meta_of, origin_of_match
-from .explanation import CONDITION, MEMORY, UNCHANGED, Left, RewriteLog
+from .draft import Draft, Pending, as_staged, meta_of, origin_of_match
+from .explanation import CONDITION, MEMORY, UNCHANGED, Left, RewriteLog, Skip
 from .legality import Legality
 from .match import Match
 from .matching import Found, Search, root_of
 from .pattern import Through, role
-from .trace import Template, Unknown, described
-
-
-class Places:
-    """The instances of the graphs of a program, and the values of their calls, computed on demand."""
-
-    def __init__(self, program: Program) -> None:
-        self.program = program
-
-    @cached_property
-    def calls(self) -> CallValues:
-        """The values of each call."""
-        return CallValues(self.program)
-
-    @cached_property
-    def paths(self) -> Mapping[str, tuple[str, ...]]:
-        """The paths of the modules of each graph."""
-        return all_instances(self.program)
-
-    @cached_property
-    def has_regions(self) -> bool:
-        """Whether operators run bodies or open regions: these affect values, so values are inferred again."""
-        several = [do for name in self.program.order for do in self.program.graphs[name].distinct if type(do) is Op]
-        return any(do.effects.scope or do.effects.through_bodies for do in several)
-
-
-@frozen(eq=False)
-class _Answer:
-    """The replacement of a match, for one instance of the graph."""
-
-    place: Match
-    where: tuple[dict[str, Node], str]
-    """The nodes to remove with the match if nothing else uses them, and the node before which to insert the replacement."""
-    template: Template
-    nodes: Sequence[Node]
-    results: Sequence[Ref]
-
-    def code(self, like: _Answer) -> object:
-        """Return the nodes and the new state, without names; instances whose codes are equal share the nodes."""
-        named = dict(zip([node.name for node in self.nodes], map(Ref, [node.name for node in like.nodes]), strict=False))
-        notes = self.place.notes
-        state = [(name, new.kind, new.persistent) for name, new in notes.added.items()]
-        results = [named.get(each.name, each) for each in self.results]
-        return [node.renamed(named) for node in self.nodes], results, state, [*notes.dropped]
+from .trace import Template, described
 
 
 class Sweep:
@@ -86,12 +39,11 @@ class Sweep:
     Args:
         work: the rules, and the program.
         name: the id of the graph.
-        places: the instances of the graphs.
     """
 
-    def __init__(self, work: Application, name: str, places: Places) -> None:
-        self.work, self.name, self.places = work, name, places
-        self.program, self.fuel, self.state, self.hits = work.program, work.fuel, work.state, work.hits[name]
+    def __init__(self, work: Application, name: str) -> None:
+        self.work, self.name = work, name
+        self.program, self.pending, self.fuel, self.hits = work.program, work.pending, work.fuel, work.hits[name]
         self.fakes = work.fakes
         self.graph = work.program.graphs[name]
         self.classes: Mapping[str, int] = {}
@@ -99,17 +51,12 @@ class Sweep:
         self.has_tensors = False
         self.at_fixpoint = False
         """Whether another walk would find nothing."""
-        self.is_waiting = False
-        """Whether a match needs values that are inferred after the walk."""
         self.left: list[Left] = []
-        self._present = {id(do.target) for do in self.graph.distinct if type(do) is Op}
-        """The operators of the graph and of new nodes."""
-        self._rules: dict[int, Sequence[Any]] = {}
 
     @property
     def paths(self) -> tuple[str, ...]:
         """The instances of the graph."""
-        return self.places.paths[self.name]
+        return self.pending.paths[self.name]
 
     @cached_property
     def draft(self) -> Draft:
@@ -123,13 +70,13 @@ class Sweep:
     @cached_property
     def values_at(self) -> Sequence[Mapping[str, Any]]:
         """The fake values at each instance, by name; none if the instance is called several times."""
-        calls = [self.places.calls.at(self.name, path) for path in self.paths]
+        calls = [self.pending.calls.at(self.name, path) for path in self.paths]
         return [values_of(several[0]) if len(several) == 1 else {} for several in calls]
 
     @cached_property
     def legality(self) -> Legality:
         """The checks of matches and replacements."""
-        return Legality(self.program, self.name, self.draft, lambda: self.paths)
+        return Legality(self)
 
     def run(self) -> Graph:
         """Return the graph after the rules; the same object if none matched."""
@@ -145,7 +92,9 @@ class Sweep:
             return self.graph
         nodes, new = self.draft.nodes, [name for names in self.draft.made.values() for name in names]
         again = [name for name in (*candidates, *new) if name in nodes and id(root_of(nodes[name])) in self.work.by_id]
-        self.at_fixpoint = not self.is_waiting and not again
+        self.at_fixpoint = not again
+        if self.at_fixpoint:
+            self.left.clear()  # the skipped matches were removed later
         made = self.draft.graph()
         self.__dict__.pop("legality", None)  # it refers to the walk: without this cycle the walk is freed at once
         return made
@@ -154,20 +103,13 @@ class Sweep:
         # The names of the new nodes, if a rule matched.
         node = self.draft.nodes[name]
         search = Search(self.node_of)
-        for rule in self._rules_at(id(root_of(node))):
+        for rule in self.work.by_id.get(id(root_of(node)), ()):
             if rule.once and name in self.hits.made and self.hits.made[name].rule == rule.name:
                 continue
             for found in search.results(rule.pattern, node, self._users_of):
                 if (made := self._applied(rule, found)) is not None:
                     return made
         return []
-
-    def _rules_at(self, root: int) -> Sequence[Any]:
-        # The rules for a root whose other operators are in the graph too.
-        if root not in self._rules:
-            several = self.work.by_id.get(root, ())
-            self._rules[root] = [rule for rule in several if not any(map(self._present.isdisjoint, rule.needs))]
-        return self._rules[root]
 
     def _users_of(self, name: str) -> list[Node]:
         # Those before the current node of the graph.
@@ -176,84 +118,76 @@ class Sweep:
         return [user for user in users if position[user.name] < position[self.at] and name in user.refs()]
 
     def _applied(self, rule: Any, found: Found) -> list[str] | None:
-        answers = self._answers(rule, found)
-        first = answers[0]
-        if self.classes or first is None:
+        # The names of the new nodes to visit; None if the match is skipped, or the instances disagree.
+        places = self._places(rule, found)
+        first, draft = places[0], self.draft
+        root, roots, notes = first.root, first.found.roots, first.notes
+        if self.classes or notes.nodes is None or not self.fuel.burn("apply", rule.name, "at", root.name, graph=self.name):
             return None
-        root, made, (gone, before) = first.place.root, first.nodes, first.where
-        if not self.fuel.burn("apply", rule.name, "at", root.name, graph=self.name):
-            return None
-        gone_by_it = first.place.found.roots if rule.keeps_inner else first.place.found.distinct
-        self.hits.add(rule.name, root, gone_by_it, made)
-        for path, answer in zip(self.paths, cycle(answers)):  # one answer serves all instances
-            if answer is not None:
-                self.has_tensors |= any(isinstance(source, torch.Tensor) for source in answer.template.sources)
-                self.state.add(path, answer.place.notes.added)
-                self.state.drop(path, answer.place.notes.dropped)
+        self.hits.add(rule.name, root, roots if rule.keeps_inner else first.found.distinct, notes.nodes)
+        self.has_tensors |= any(map(has_constants, notes.nodes))
+        for path, place in zip(self.paths, cycle(places)):  # one serves all instances
+            self.pending.change(path, place.notes.added, place.notes.dropped)
+        draft.insert(notes.nodes, notes.before)
+        new = [node.name for node in notes.nodes]
+        for result in notes.results:
+            if result.name not in new:
+                draft.add_origin(result.name, origin_of_match(first, rule.name))
         # Reads of dropped state are removed with the match, if nothing else uses them; they do not block it.
-        gone.update({name: self.draft.nodes[name] for name in first.place.notes.reads if name in self.draft.nodes})
-        self._take(rule, first, gone, before)
-        return [node.name for node in made if node.name in self.draft.nodes and before == root.name]
-
-    def _possible(self, rule: Any, found: Found) -> tuple[dict[str, Node], str] | None:
-        # The nodes to remove with a match if nothing else uses them, and the node before which to insert the replacement.
-        place = self.legality.place_of(found, keeps_inner=rule.keeps_inner)
-        return self._leave(rule, found, place) if isinstance(place, str) else place
-
-    def _leave(self, rule: Any, found: Found, why: str) -> None:
-        self.left.append(Left(rule.name, found.nodes[0], why, self.name))
+        gone = notes.inner | {name: draft.nodes[name] for name in notes.reads if name in draft.nodes}
+        for old, result in zip(roots, notes.results, strict=True):
+            draft.replace(old.name, result, gone)
+        return [name for name in new if name in draft.nodes and notes.before == root.name]
 
     # -- replacements -----------------------------------------------------------------------------------------------------------
 
-    def _answers(self, rule: Any, found: Found) -> list[_Answer | None]:
-        # The replacement for the first instance, and for the others if it depends on the instance.
+    def _places(self, rule: Any, found: Found) -> list[Match]:
+        # The match in the first instance, and in the others if its replacement depends on the instance.
         names = self.draft.names
-        place, first = self._answer(rule, found, 0, names)
-        if not place.notes.by_instance or len(self.paths) == 1:
+        first = self._place(rule, found, 0, names)
+        if not first.notes.by_instance or len(self.paths) == 1:
             return [first]
-        used = [node.name for node in first.nodes] if first is not None else []
-        others = [self._answer(rule, found, number, names.without(used))[1] for number in range(1, len(self.paths))]
-        answers = [first, *others]
-        codes = [None if first is None or each is None else each.code(first) for each in answers]
-        known = [codes.index(code) if each is not None else -1 for code, each in zip(codes, answers, strict=True)]
-        if len(set(known)) > 1:
-            self.classes = dict(zip(self.paths, known, strict=True))
-        return answers
+        used = [node.name for node in first.notes.nodes or ()]
+        others = [self._place(rule, found, number, names.without(used)) for number in range(1, len(self.paths))]
+        codes = [place.notes.code for place in (first, *others)]
+        if any(code != codes[0] for code in codes):
+            self.classes = {path: codes.index(code) for path, code in zip(self.paths, codes, strict=True)}
+        return [first, *others]
 
-    def _answer(self, rule: Any, found: Found, instance: int, names: Names) -> tuple[Match, _Answer | None]:
-        # None if a condition does not hold, the replacement is None, or it is not legal.
+    def _place(self, rule: Any, found: Found, instance: int, names: Names) -> Match:
         place = Match(self, common_prefix([node.stack for node in found.nodes]), instance, found, rule.variables)
-        where = self._possible(rule, found)
-        if where is None:
-            return place, None
         try:
-            if not place.holds(rule.where):
-                return place, self._leave(rule, found, CONDITION)
-            traced = self._template(rule, place)
+            self._replace(rule, place, names)
+        except Skip as reason:
+            self.left.append(Left(rule.name, found.nodes[0], str(reason), self.name))
         except Exception as error:
-            if isinstance(error, Unknown) and not self.draft.has_values:
-                self.is_waiting = True
-                return place, self._leave(rule, found, UNCHANGED)
             where = f"at {place_of(found.nodes[0])}" + (f" in the body {self.name!r}" if self.name else "")
             error.add_note(f"in rule {rule.name}, {where}")
             raise
-        if traced is None:
-            return place, self._leave(rule, found, UNCHANGED)
-        template, sources = traced
-        root, roots = place.found.nodes[0], place.found.roots
-        nodes, results = template.at(root, place.stack, sources, names, meta_of(root, origin_of_match(place, rule.name)))
+        return place
+
+    def _replace(self, rule: Any, place: Match, names: Names) -> None:
+        # Note the replacement of a match.
+        found, notes, legality = place.found, place.notes, self.legality
+        notes.inner, notes.before = legality.place_of(found, keeps_inner=rule.keeps_inner)
+        if not place.holds(rule.where):
+            raise Skip(CONDITION)
+        template, sources = self._template(rule, place)
+        root, roots, has_values = found.nodes[0], found.roots, not (template.makes_sizes or self.work.has_regions)
+        meta = meta_of(root, origin_of_match(place, rule.name))
+        nodes, results = template.at(root, place.stack, sources, names, meta, has_values=has_values)
         if type(root.do) is Call:
             check_call(place, nodes)
-        if place.found is not found and (where := self._possible(rule, place.found)) is None:
-            return place, None
-        if [result.name for result in results] == [root.name for root in roots]:
-            return place, self._leave(rule, found, UNCHANGED)
-        self.legality.check_effects(rule.name, place, nodes, any_effects=rule.any_effects)
-        if not self.legality.shares_alike(roots, place.found.distinct, nodes, results):
-            return place, self._leave(rule, found, MEMORY)
-        return place, _Answer(place, where, template, nodes, results)
+        if place.found is not found:
+            notes.inner, notes.before = legality.place_of(place.found, keeps_inner=rule.keeps_inner)
+        if [result.name for result in results] == [old.name for old in roots]:
+            raise Skip(UNCHANGED)
+        legality.check_effects(rule.name, place, nodes, any_effects=rule.any_effects)
+        if not legality.shares_alike(roots, place.found.distinct, nodes, results):
+            raise Skip(MEMORY)
+        notes.nodes, notes.results = nodes, results
 
-    def _template(self, rule: Any, place: Match) -> tuple[Template, Sequence[Any]] | None:
+    def _template(self, rule: Any, place: Match) -> tuple[Template, Sequence[Any]]:
         # The traced replacement and its operands; cached by described operands, unless it depends on more.
         values = [place.found.values.get(name) for name in rule.variables]
         chosen = [value for part, value in place.found.values.items() if role(part) == "any_of"]
@@ -263,46 +197,30 @@ class Sweep:
         if key in self.work.templates:
             template = self.work.templates[key]
             return template, [*map(Ref, refs), *template.sources[len(refs) :]]
-        is_plain = not place.operands.sources and not any(isinstance(value, Through) for value in values)
+        is_plain = not place.operands.by_source and not any(isinstance(value, Through) for value in values)
         operands, place.notes.looked = [place.operand(value) for value in values], False
         template = place.traced(rule, operands)
-        if template is None:
-            return None
         if is_plain and not place.notes.looked:
             self.work.templates[key] = template
         return template, template.sources
-
-    def _take(self, rule: Any, answer: _Answer, inner: Mapping[str, Node], before: str) -> None:
-        draft, roots = self.draft, [root.name for root in answer.place.found.roots]
-        span = [node.name for node in draft.span(inner, answer.place.root.name)] if len(roots) > 1 else roots
-        results = dict(zip(roots, answer.results, strict=True))
-        made = draft.checked(answer.nodes, results, are_known=answer.template.values_are_known and not self.places.has_regions)
-        draft.insert(made, before)
-        if more := {id(node.do.target) for node in made if type(node.do) is Op} - self._present:
-            self._present |= more
-            self._rules.clear()
-        new = [node.name for node in made]
-        for result in answer.results:
-            if result.name not in new:
-                draft.add_origin(result.name, origin_of_match(answer.place, rule.name))
-        for root in sorted(roots, key=span.index, reverse=True):
-            draft.replace(root, results[root], inner)
 
 
 class Application:
     """Apply rules to a program until nothing matches; split bodies whose instances disagree."""
 
-    def __init__(self, program: Program, rules: Any, fuel: Fuel, *, explains: bool = False) -> None:
+    def __init__(self, program: Program, rules: Any, fuel: Fuel) -> None:
         self.before = self.program = program
         self.is_top_down = rules.is_top_down
         self.fuel = fuel
-        self.explains = explains
         self.left: dict[str, list[Left]] = {}
         """The matches that the last walk over each graph skipped."""
         self.by_id = {id(root): several for root, several in rules.index.items()}  # the hash of an operator of torch is slow
-        self.state, self.fakes = NewState(program, {}), FakeValues(program)
+        self.pending, self.fakes = Pending(program, {}), FakeValues(program)
         self.templates: dict[Any, Template] = {}
         self.hits = {name: RewriteLog(name, program.graphs[name]) for name in program.order}
+        effects = [do.effects for name in program.order for do in program.graphs[name].distinct if type(do) is Op]
+        self.has_regions = any(each.scope or each.through_bodies for each in effects)
+        """Whether operators run bodies or open regions: these affect values, so values of new nodes are inferred."""
 
     def run(self) -> Program:
         """Return the program after the rules; the same object if none matched."""
@@ -316,27 +234,31 @@ class Application:
 
     def _walk(self, todo: Iterable[str]) -> list[str]:
         # A match may enable another one before it, so changed graphs are walked again.
-        program, places = self.program, Places(self.program)
-        self.state = NewState(program, self.state.dropped)
-        walks = [Sweep(self, name, places) for name in todo]
+        program = self.program
+        self.pending = Pending(program, self.pending.dropped)
+        walks = [Sweep(self, name) for name in todo]
         self.left.update({walk.name: walk.left for walk in walks})
         graphs = {walk.name: walk.run() for walk in walks}
         changed = {name: graph for name, graph in graphs.items() if graph is not program.graphs[name]}
         if changed:
-            made = self.state.applied(program.with_graphs(changed))
+            made = self.pending.applied(program.with_graphs(changed))
             if any(walk.has_tensors for walk in walks):
                 made = with_constants(made)
-            has_values = all(walk.draft.has_values for walk in walks if walk.name in changed)
-            self.program = made if has_values else self._inferred(made)
+            drafts = {walk.name: walk.draft for walk in walks if walk.name in changed}
+            retyped = {name for name, draft in drafts.items() if draft.is_retyped}
+            self.program = made if all(draft.has_values for draft in drafts.values()) else self._inferred(made, retyped)
         apart = [walk for walk in walks if walk.classes]
         # One body at a time: a split may create versions of the calling bodies.
         versions = self._split(apart[0]) if apart else []
-        again = [walk.name for walk in walks if walk.name in changed and (not walk.at_fixpoint or (self.explains and walk.left))]
+        again = [walk.name for walk in walks if walk.name in changed and not walk.at_fixpoint]
         return [*dict.fromkeys([*again, *versions, *[walk.name for walk in apart]])]
 
-    def _inferred(self, made: Program) -> Program:
+    def _inferred(self, made: Program, retyped: Collection[str] = ()) -> Program:
+        # The values of calls of retyped bodies are stale.
+        calls = [(name, node) for name in made.order if retyped for node in made.graphs[name].callers]
+        stale = frozenset([(name, node.name) for name, node in calls if not set(node.callees).isdisjoint(retyped)])
         try:
-            return infer(made)
+            return Interpreter(made, stale).program()
         except InvalidProgram as error:
             for name in {each.graph: None for each in error.violations if each.graph in self.hits}:
                 for hit in self.hits[name].found[-1:]:

@@ -1,4 +1,4 @@
-"""A program while rules rewrite it: ``Draft``, the current nodes of a graph, and ``NewState``, the changes of the state.
+"""A program while rules rewrite it: ``Draft``, the current nodes of a graph, and ``Pending``, the changes of the state.
 
 A rewrite takes time proportional to the nodes that it adds and removes, and their users.  ``legality.py`` checks legality.
 A new name of state is free at all instances of a body, so one read serves them all.  A slot is dropped when nothing reads it any
@@ -16,13 +16,14 @@ import torch
 
 from ...ir.analysis.history import made_of_value
 from ...ir.arguments import Ref, replace_refs
+from ...ir.calls.call_graph import all_instances
 from ...ir.effects.resolved import node_effects, summary
 from ...ir.errors import RuleError
 from ...ir.graph import Call, Graph, Node
 from ...ir.importing.calls import is_from_region
-from ...ir.inference import UNKNOWN, agrees
+from ...ir.inference import CallValues, agrees
 from ...ir.meta import OF_A_VALUE, ORIGIN, Meta, without_value
-from ...ir.names import Names, join, nested
+from ...ir.names import join, nested
 from ...ir.origins import made_of, with_replaced_origins
 from ...ir.program import Program
 from ...ir.signature import StateGradient, StateInput, StateMutation
@@ -31,8 +32,6 @@ from ...ir.state_changes import state_uses, with_slots, without_slots
 from ...ir.tensors import TensorIds
 from ..state import lift_state
 from ..transformation import observed
-
-"""Meta that describes the value of a node; the rest describes its place, and new nodes copy it from the root of the match."""
 
 OF_AN_OPERATOR = frozenset({ORIGIN, "torch_fn", "source_fn_stack"})
 """Meta that names the source function of an operator; other operators do not inherit it."""
@@ -85,25 +84,20 @@ class Draft:
         """The names of a node of the graph and of the nodes inserted before it, in order."""
         self.has_values = True
         """Whether all new values are known and have the types of those that they replace, so inference can be skipped."""
+        self.is_retyped = False
+        """Whether the graph returns a value of another type than before."""
+        self.names = graph.names()
+        """The used names."""
+        self.position = {node.name: number for number, node in enumerate(graph.nodes)}
+        """The number of each node of the graph."""
         self._at: dict[str, str] = {}
         self._users: dict[str, dict[str, None]] = {}
         self._output = graph.output
         self._returned = set(graph.output_refs())
 
-    @cached_property
-    def names(self) -> Names:
-        """The used names."""
-        return self.source.names()
-
-    @cached_property
-    def position(self) -> Mapping[str, int]:
-        """The number of each node of the graph."""
-        return {node.name: number for number, node in enumerate(self.source.nodes)}
-
     def users(self, name: str) -> Collection[str]:
         """Return the names of the current users of a value."""
-        users = self._users.get(name)
-        return self.source.users.get(name, ()) if users is None else users
+        return self._users[name] if name in self._users else self.source.users.get(name, ())
 
     def is_used_beyond(self, name: str, nodes: Collection[str]) -> bool:
         """Return whether the graph returns a value, or a node outside of some uses it."""
@@ -145,16 +139,19 @@ class Draft:
         if by.name == name:
             return
         self.is_changed, users, known = True, self._own(name), {name: by}
-        # Whether a value can replace another one without inferring the users again; `checked` compares new values.
-        was, now = self.value(name, UNKNOWN), self.value(by.name, UNKNOWN)
-        is_alike = by.name in self._at or was is UNKNOWN or now is UNKNOWN or now is was or agrees(now, was)
+        was, now = self.value(name), self.value(by.name)
+        is_known = was is not None and now is not None
+        is_alike = is_known and agrees(now, was)
+        self.has_values &= is_alike
+        is_stale = is_known and not is_alike
         self._users[name] = {}
         theirs = self._own(by.name)
         for user in users:
             node = self.nodes[user].using(known)
-            self.nodes[user] = node if is_alike else node.evolve(meta=without_value(node.meta))
+            self.nodes[user] = node.evolve(meta=without_value(node.meta)) if is_stale else node
             theirs[user] = None
         if name in self._returned:
+            self.is_retyped |= is_stale
             self._output = replace_refs(self._output, known)
             self._returned.discard(name)
             self._returned.add(by.name)
@@ -164,46 +161,26 @@ class Draft:
                     self._own(used).pop(one, None)
 
     def _own(self, name: str) -> dict[str, None]:
-        users = self._users.get(name)
-        if users is None:
-            users = self._users[name] = dict.fromkeys(self.source.users.get(name, ()))
-        return users
+        if name not in self._users:
+            self._users[name] = dict.fromkeys(self.source.users.get(name, ()))
+        return self._users[name]
 
     def graph(self) -> Graph:
         """Return the current graph."""
         names = [name for node in self.source.nodes for name in self.made.get(node.name, (node.name,)) if name in self.nodes]
         return Graph(tuple(self.inputs.values()), tuple([self.nodes[name] for name in names]), self._output)
 
-    # -- values -----------------------------------------------------------------------------------------------------------------
-
-    def value(self, name: str, default: Any = None) -> Any:
-        """Return the fake value of a current or removed node or of an input; the default if unknown."""
+    def value(self, name: str) -> Any:
+        """Return the fake value of a current or removed node or of an input; None if unknown."""
         node = self.nodes.get(name) or self.source.by_name.get(name) or self.inputs.get(name)
-        return default if node is None else node.meta.get("val", default)
-
-    def checked(self, made: Sequence[Node], results: Mapping[str, Ref], *, are_known: bool) -> Sequence[Node]:
-        """Return new nodes, with their values if these have the types of the values that they replace.
-
-        Args:
-            made: the nodes.
-            results: the new value for each old one.
-            are_known: whether the values depend on nothing outside of the graph.
-        """
-        found = {node.name: node.meta.get("val") for node in made}
-        for root, result in results.items():
-            now, before = found.get(result.name, self.value(result.name)), self.value(root)
-            are_known = are_known and now is not None and before is not None and agrees(now, before)
-        if are_known:
-            return made
-        self.has_values = False
-        return [node.evolve(meta=without_value(node.meta)) for node in made]
+        return None if node is None else node.meta.get("val")
 
 
 # -- state ----------------------------------------------------------------------------------------------------------------------
 
 
-class NewState:
-    """Pending changes of the state of a program.
+class Pending:
+    """A program during one walk over its graphs: its instances, and the changes of its state.
 
     Args:
         program: the program before the changes.
@@ -215,6 +192,16 @@ class NewState:
         self.added: dict[str, Slot] = {}
 
     @cached_property
+    def paths(self) -> Mapping[str, tuple[str, ...]]:
+        """The paths of the modules of each graph."""
+        return all_instances(self.program)
+
+    @cached_property
+    def calls(self) -> CallValues:
+        """The values of each call."""
+        return CallValues(self.program)
+
+    @cached_property
     def slots(self) -> dict[str, Slot]:
         """The state of the program, and the added one."""
         return dict(self.program.state.slots.items())
@@ -222,10 +209,6 @@ class NewState:
     @cached_property
     def _ids(self) -> TensorIds:
         return TensorIds(self.program.state)
-
-    @cached_property
-    def _modules(self) -> frozenset[str]:
-        return frozenset(module.path for module in self.program.modules)
 
     @cached_property
     def inputs(self) -> Mapping[str, str]:
@@ -279,20 +262,18 @@ class NewState:
         """
         if not word.isidentifier():
             raise RuleError(f"{word!r} cannot be the name of state: use a valid attribute name, without dots")
-        used, number, name = (self.slots, self._modules), 0, nested(owner, word)
-        while name in taken or any(join(path, name) in each for path in paths for each in used):
+        used = {*self.slots, *[module.path for module in self.program.modules]}
+        number, name = 0, nested(owner, word)
+        while name in taken or any(join(path, name) in used for path in paths):
             number += 1
             name = nested(owner, f"{word}_{number}")
         return name
 
-    def add(self, path: str, additions: Mapping[str, Slot]) -> None:
-        """Add state to one instance of a body, by names relative to the body."""
-        for name, new in additions.items():
+    def change(self, path: str, added: Mapping[str, Slot], dropped: Iterable[str]) -> None:
+        """Add and drop state of one instance of a body, by names relative to the body; unread names of dropped state go too."""
+        for name, new in added.items():
             self.slots[join(path, name)] = self.added[join(path, name)] = self._ids.renumbered(new)
-
-    def drop(self, path: str, slots: Iterable[str]) -> None:
-        """Drop state of one instance, by names relative to the body, with all its unread names."""
-        self.dropped.update(dict.fromkeys([join(path, slot) for slot in slots]))
+        self.dropped.update(dict.fromkeys([join(path, slot) for slot in dropped]))
 
     def applied(self, program: Program) -> Program:
         """Return a program with the added state, and without dropped state that nothing reads."""
@@ -302,17 +283,6 @@ class NewState:
         state = program.state
         tied = {name for slot in self.dropped if slot in state.slots for name in state.by_cell[state[slot].cell]}
         return without_slots(program, tied - state_uses(program).keys())
-
-
-def parameter_of(value: Any) -> Any:
-    """Return a tensor as a parameter, trainable if its dtype allows; a parameter itself is returned unchanged.
-
-    >>> parameter_of(torch.ones(2)).requires_grad, parameter_of(torch.ones(2, dtype=torch.int8)).requires_grad
-    (True, False)
-    """
-    if isinstance(value, torch.nn.Parameter):
-        return value
-    return torch.nn.Parameter(value.detach(), requires_grad=value.is_floating_point() or value.is_complex())
 
 
 def as_staged(program: Program) -> Program:

@@ -61,6 +61,10 @@ class RewriteLog:
             )
 
 
+class Skip(RuleError):
+    """A match is not replaced; the message is the reason."""
+
+
 TWO_NODES = "one value of the pattern matches two nodes, and these have side effects"
 BETWEEN = "a node between its nodes, or a write to their operands, cannot be moved"
 CONDITION = "its condition is false or not proven"

@@ -20,10 +20,10 @@ from ...ir.program import Program
 from ...ir.signature import StateMutation
 from ...ir.state import Slot, SlotKind
 from ...ir.torch_private import FAKE_REFUSALS, FakeTensor, unguarded
-from .draft import parameter_of
+from .explanation import UNCHANGED, Skip
 from .matching import Found, Search, holds
 from .pattern import Pattern, Through, arranged
-from .trace import KEPT, Operands, Template, Unknown
+from .trace import KEPT, Operands, Template
 
 COPYING = frozenset([f"aten.{name}.default" for name in ("lift_fresh_copy", "lift_fresh", "detach_", "detach", "alias", "clone")])
 """Operators that the exporter puts behind a tensor that was made in the program, and others that keep its contents."""
@@ -31,7 +31,7 @@ COPYING = frozenset([f"aten.{name}.default" for name in ("lift_fresh_copy", "lif
 
 @define(eq=False)
 class Notes:
-    """The reads and new state of one match, for one instance."""
+    """The replacement of one match, for one instance."""
 
     by_instance: bool = False
     """Whether the result may differ between the modules that share the body."""
@@ -44,6 +44,19 @@ class Notes:
     """The states of torch's generators when the replacement was called, or last added state."""
     looked: bool = False
     """Whether the replacement depends on more than its operands, and so cannot be cached."""
+    inner: dict[str, Node] = Factory(dict)
+    """The nodes to remove if nothing else uses them."""
+    before: str = ""
+    """The node before which to insert the new nodes."""
+    nodes: Sequence[Node] | None = None
+    """The new nodes; None if the match is skipped."""
+    results: Sequence[Ref] = ()
+
+    @property
+    def code(self) -> object:
+        """The new nodes and the new state; instances whose codes are equal share the nodes."""
+        state = [(name, new.kind, new.persistent) for name, new in self.added.items()]
+        return None if self.nodes is None else (self.nodes, self.results, state, [*self.dropped])
 
 
 @frozen(eq=False)
@@ -67,7 +80,7 @@ class Match:
     found: Found
     variables: Sequence[str] = ()
     """The variables of the rule; None for those of an alternative that did not match."""
-    notes: Notes = field(factory=Notes, repr=False, init=False)
+    notes: Notes = field(factory=Notes, repr=False)
     operands: Operands = field(init=False, repr=False, default=Factory(lambda m: Operands(m.scope.fakes), takes_self=True))
 
     # -- where it is ------------------------------------------------------------------------------------------------------------
@@ -136,10 +149,12 @@ class Match:
 
     def _known(self, arg: Ref) -> Any:
         value = self._val(arg)
+        if value is None and self.scope.draft.is_changed:
+            raise Skip(UNCHANGED)  # it may be inferred after the walk, and the next walk finds the match again
         if value is None:
             made = self.scope.hits.made.get(arg.name)
             advice = "apply px.infer before the rule" if made is None else f"rule {made.rule} made it; pass once=True to px.rule"
-            raise Unknown(f"the value of {arg.name} is not known: {advice}")
+            raise RuleError(f"the value of {arg.name} is not known: {advice}")
         return value
 
     def _arg(self, what: Any) -> Any:
@@ -182,7 +197,7 @@ class Match:
         node = self.scope.node_of(arg.name) if type(arg) is Ref else None
         if node is not None:
             return node.do.slot if type(node.do) is Get else None
-        return self.scope.state.inputs.get(arg.name) if type(arg) is Ref and self.graph == self.program.root else None
+        return self.scope.pending.inputs.get(arg.name) if type(arg) is Ref and self.graph == self.program.root else None
 
     def _from_root(self, slot: str) -> str:
         self.notes.by_instance = self.notes.looked = True
@@ -191,7 +206,7 @@ class Match:
     def tensor(self, what: Any) -> Any:
         """Return the tensor that a value reads from the state; None if it reads none, or the program writes to it."""
         slot = self._slot(what)
-        return None if slot is None else self.scope.state.tensor(self._from_root(slot))
+        return None if slot is None else self.scope.pending.tensor(self._from_root(slot))
 
     def constant(self, what: Any, *, buffers: bool = False, parameters: bool = False) -> Any:
         """Return the constant tensor that a value reads or copies; None if it is not constant.
@@ -204,19 +219,17 @@ class Match:
             parameters: treat parameters as constants too; only safe if you neither train nor load others.
         """
         self.notes.looked = True
-        arg, passed = self._arg(what), dict[str, None]()
+        arg = self._arg(what)
         while type(arg) is Ref:
-            node = self.scope.node_of(arg.name)
-            if node is not None:
-                passed[arg.name] = None
             if self.scope.legality.is_changed(arg.name):
                 return None
+            node = self.scope.node_of(arg.name)
+            self.notes.reads[arg.name] = None
             if node is None or type(node.do) is not Op or node.do.name not in COPYING:
                 break
             arg = node.args[0]
-        self.notes.reads.update(passed)
         slot = self._slot(arg)
-        return slot and self.scope.state.constant(self._from_root(slot), buffers=buffers, parameters=parameters)
+        return slot and self.scope.pending.constant(self._from_root(slot), buffers=buffers, parameters=parameters)
 
     @property
     def value(self) -> Any:
@@ -246,51 +259,42 @@ class Match:
             The value of each variable, in order; None if the pattern does not match.
         """
         traced, self.notes.looked = Pattern.of(pattern), True
-        for found in Search(self.scope.node_of).match(traced.results[0], self._arg(what)):
-            place = Match(self.scope, self.stack, self.instance, found, traced.variables)
-            is_match = unguarded(self.scope.fakes.mode.shape_env, lambda place=place: holds(place))
-            self.notes.by_instance |= place.notes.by_instance
-            if is_match:
-                self.notes.reads.update(place.notes.reads)
-                here, more = {node.name for node in self.found.nodes}, self.found
-                for node, part in zip(found.nodes, found.parts, strict=True):
-                    more = more if node.name in here else more.with_nodes([node], part)
-                object.__setattr__(self, "found", more)  # the match grows while the replacement runs
+        for found in Search(self.scope.node_of).match(traced.results[0], self._arg(what), evolve(self.found, values={})):
+            if evolve(self, found=found, variables=traced.variables).holds(None):
+                object.__setattr__(self, "found", evolve(found, values=self.found.values))  # it grows while the replacement runs
                 return tuple([self.operand(found.values[name]) for name in traced.variables])
         return None
 
-    def traced(self, rule: Any, operands: Sequence[Any]) -> Template | None:
-        """Trace the replacement of a rule on operands; None if it skips the match.
+    def traced(self, rule: Any, operands: Sequence[Any]) -> Template:
+        """Trace the replacement of a rule on operands.
 
         Raises:
+            Skip: the replacement skips the match.
             RuleError: the replacement depends on the contents of a value, or raises.
         """
         names = [name for node in self.found.nodes for name in (node.name, *node.refs())]
         if len(self.scope.paths) > 1 and any(self.scope.draft.value(name) is None for name in names):
             _ = self.scope.values_at  # computed now: nothing else may run while the replacement is recorded
         self.notes.generators = generator_states()
-        count, may_leave = len(self.found.several), rule.written is rule.replacement  # only at= may return None
+        may_skip = rule.written is rule.replacement  # only at= may return None
 
-        def trace() -> Any:
-            return (self.operands.traced(lambda: rule.replacement(self, *operands), count, may_leave=may_leave),)
+        def replacement() -> Any:
+            made = rule.replacement(self, *operands)
+            if made is None and may_skip:
+                raise Skip(UNCHANGED)
+            return made
 
-        try:
-            made = unguarded(self.scope.fakes.mode.shape_env, trace)
-        except PurefxError:
-            raise
-        except FAKE_REFUSALS as error:
-            raise RuleError("the replacement depends on the contents of a value, which are known only at run time") from error
-        except Exception as error:
-            raise RuleError(f"the replacement raised {type(error).__name__}: {error}") from error
-        has_constants = any(isinstance(source, torch.Tensor) for source in self.operands.sources)
+        made = self._run("the replacement", lambda: self.operands.traced(replacement, len(self.found.several)))
+        has_constants = any(isinstance(source, torch.Tensor) for source in self.operands.by_source)
         if has_constants and not all(map(torch.equal, self.notes.generators, generator_states())):
             raise RuleError(
                 "the replacement draws random numbers once, so every run would use the same ones; draw in the program\n"
                 "(torch.rand_like(x), or m.call(torch.ops.aten.rand, [3, 4]) with any_effects=True), or use m.buffer"
             )
-        if made is None and not may_leave:
-            raise RuleError("the replacement compares sizes or values that are known only at run time; compare sizes in `where=`")
-        return None if made is None else made[0]  # a match with an unproven comparison is skipped
+        if made is None:  # a comparison is not proven
+            words = "the replacement compares sizes or values that are known only at run time; compare sizes in `where=`"
+            raise Skip(UNCHANGED) if may_skip else RuleError(words)
+        return made
 
     def holds(self, where: Callable[[Match], bool] | None) -> bool:
         """Return whether the values fit the pattern, and a condition holds.
@@ -300,13 +304,18 @@ class Match:
         """
         if where is None and all(type(key) is str for key in self.found.values):
             return holds(self)  # all matched values are variables: no sizes are compared
+        return bool(self._run("where=", lambda: holds(self) and (where is None or bool(where(self)))))
+
+    def _run(self, what: str, function: Callable[[], Any]) -> Any:
+        # The result of a function of the user; None if it depends on a comparison that is not proven.
         try:
-            # An unproven comparison is false.
-            return bool(unguarded(self.scope.fakes.mode.shape_env, lambda: holds(self) and (where is None or bool(where(self)))))
+            return unguarded(self.scope.fakes.mode.shape_env, function)
         except PurefxError:
             raise
+        except FAKE_REFUSALS as error:
+            raise RuleError(f"{what} depends on the contents of a value, which are known only at run time") from error
         except Exception as error:
-            raise RuleError(f"where= raised {type(error).__name__}: {error}") from error
+            raise RuleError(f"{what} raised {type(error).__name__}: {error}") from error
 
     # -- building the replacement -----------------------------------------------------------------------------------------------
 
@@ -325,7 +334,7 @@ class Match:
             self.operands.is_called = False
 
     def parameter(self, name: str, value: torch.Tensor) -> Any:
-        """Add a parameter to the module of the match, and return it.
+        """Add a parameter to the module of the match, and return it; it is trainable if its dtype allows.
 
         Args:
             name: the name of the attribute; a number is appended if it exists.
@@ -334,7 +343,10 @@ class Match:
         Raises:
             RuleError: the value is not a tensor.
         """
-        return self._new(name, SlotKind.PARAMETER, parameter_of(_checked(name, value)))
+        value = _checked(name, value)
+        if not isinstance(value, torch.nn.Parameter):
+            value = torch.nn.Parameter(value.detach(), requires_grad=value.is_floating_point() or value.is_complex())
+        return self._new(name, SlotKind.PARAMETER, value)
 
     def buffer(self, name: str, value: torch.Tensor, *, persistent: bool = True) -> Any:
         """Add a buffer to the module of the match, and return it.
@@ -380,7 +392,7 @@ class Match:
 
     def _new(self, name: str, kind: SlotKind, value: torch.Tensor, *, persistent: bool = True) -> Any:
         self.notes.by_instance = self.notes.looked = True
-        slot = self.scope.state.free(self._owner, name, self.scope.paths, self.notes.added)
+        slot = self.scope.pending.free(self._owner, name, self.scope.paths, self.notes.added)
         self.notes.added[slot] = Slot(kind, value, 0, 0, persistent)
         self.notes.generators = generator_states()
         return self.operands.of_state(Get(slot), value)

@@ -9,7 +9,7 @@ For several results, the search starts at the last of them in a walk over the gr
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from math import copysign
 from typing import Any, cast
@@ -283,22 +283,6 @@ def roots_of(part: Part) -> Iterator[Any]:
             yield Call
         case _:
             raise RuleError(f"the result of a pattern must be an operator: {shown(part)} would match everywhere")
-
-
-def needs(pattern: Pattern) -> Collection[frozenset[int]]:
-    """Return the operators that a match needs, as sets of ids: a graph needs one of each set."""
-    found: dict[Any, set[frozenset[int]]] = {}
-    for part in pattern.graph.nodes:
-        kind, operands = role(part), [found[each] for each in part.all_input_nodes]
-        options = part.args if kind == "any_of" else (part,)
-        are_called = all(role(each) == "operator" for each in options)
-        if kind == "any_of" and all(isinstance(each, fx.Node) for each in options):
-            found[part] = set.intersection(*operands)
-        else:
-            found[part] = set().union(*operands) if are_called or kind in ("item", "through") else set()
-        if are_called:
-            found[part] |= {frozenset([id(one) for each in options for one in operator_of(each).overloads])}
-    return set().union(*[found.get(part, ()) for part in pattern.results])
 
 
 def root_of(node: Node) -> Any:

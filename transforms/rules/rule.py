@@ -6,7 +6,7 @@ decides whether a match is rewritten.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, ClassVar, Never, cast
 
@@ -21,7 +21,7 @@ from ..transformation import UNLIMITED, Fuel, Transformation
 from .application import Application
 from .explanation import Explanation
 from .match import Match
-from .matching import check_results, needs, roots_of
+from .matching import check_results, roots_of
 from .pattern import Pattern, pattern_at, role, variables_of
 
 LAWS = ("nothing that the rule looks for and may replace is left", "values of new nodes are those that their operators compute")
@@ -107,7 +107,7 @@ class RuleSet(Value):
         >>> [(left.root.name, left.why) for left in report.left], report.replaced
         ([('relu', 'other nodes use its inner values: sin by the caller; keeps_inner=True keeps these values for them')], ())
         """
-        work = Application(a_program(program, "explain"), self, UNLIMITED, explains=True)
+        work = Application(a_program(program, "explain"), self, UNLIMITED)
         made = work.run()
         replaced = tuple([hit for each in work.hits.values() for hit in each.found])
         left = dict.fromkeys([each for name in made.order for each in work.left.get(name, ())])
@@ -176,11 +176,6 @@ class Rule(RuleSet):
     def name(self) -> str:
         """The name of the decorated function."""
         return self.written.__name__
-
-    @cached_property
-    def needs(self) -> Collection[frozenset[int]]:
-        """The operators that a match needs: a graph needs one of each set, by id."""
-        return needs(self.pattern)
 
     def becomes(self, replacement: Callable[..., Any]) -> Rule:
         """Set the replacement of the pattern, once; use it as a decorator, which returns the rule.

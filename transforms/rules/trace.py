@@ -20,6 +20,7 @@ from ...ir.arguments import Arg, Items, Ref
 from ...ir.errors import RuleError
 from ...ir.graph import Get, Node, Stack
 from ...ir.inference import FakeValues
+from ...ir.inference.values import depends_on_contents
 from ...ir.meta import Meta
 from ...ir.names import Names, stem_of, word_of
 from ...ir.operators import op_of
@@ -33,10 +34,6 @@ Source = Any
 """An operand in the program: a ``Ref``, a ``Get``, a constant tensor, or ``KEPT``."""
 
 
-class Unknown(RuleError):
-    """A value of the program has no fake value."""
-
-
 @frozen(eq=False)
 class Template:
     """The recorded operators of a replacement, over its operands."""
@@ -47,10 +44,11 @@ class Template:
     numbers: Mapping[fx.Node, int]
     """The number of the operand of each placeholder."""
     sources: Sequence[Source]
-    values_are_known: bool
+    makes_sizes: bool
+    """Whether its values have new symbols, so they are inferred in the program."""
 
     def at(
-        self, root: Node, stack: Stack, operands: Sequence[Source], names: Names, meta: Meta
+        self, root: Node, stack: Stack, operands: Sequence[Source], names: Names, meta: Meta, *, has_values: bool
     ) -> tuple[list[Node], tuple[Ref, ...]]:
         """Return nodes with fresh names, and the results.
 
@@ -60,6 +58,7 @@ class Template:
             operands: replace the recorded sources.
             names: the used names.
             meta: the meta of the new nodes.
+            has_values: whether the new nodes have the recorded values.
         """
         known: dict[fx.Node, Arg] = {}
         made: list[Node] = []
@@ -76,7 +75,8 @@ class Template:
         for node, word, do in self.nodes:
             args, kwargs = put(node.args), tuple([(key, put(arg)) for key, arg in node.kwargs.items()])
             known[node] = Ref(names.fresh(word))
-            made.append(Node(known[node].name, do, args, kwargs, stack, MappingProxyType({**meta, "val": node.meta.get("val")})))
+            value = {"val": node.meta["val"]} if has_values and "val" in node.meta else {}
+            made.append(Node(known[node].name, do, args, kwargs, stack, MappingProxyType({**meta, **value})))
         return made, tuple(map(put, self.results))
 
 
@@ -103,9 +103,8 @@ class Operands:
 
     def __init__(self, values: FakeValues) -> None:
         self.values = values
-        self.sources: list[Source] = []
-        self._operands: list[Any] = []
-        self._by_source: dict[Any, Any] = {}
+        self.by_source: dict[Source, Any] = {}
+        """The operand of each source."""
         self._by_id: dict[int, Source] = {}
         self.recorder: Recorder | None = None
         """Records a replacement while it runs."""
@@ -119,18 +118,15 @@ class Operands:
             source: the operand in the program.
             value: its fake value.
         """
-        key = id(source) if isinstance(source, torch.Tensor) else source
-        if key not in self._by_source:
+        if source not in self.by_source:
             with self.paused():  # several values of a program may share a fake value, but operands are distinct by identity
                 operand = pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, value)
-            self._by_source[key] = operand
-            self._operands.append(operand)
-            self.sources.append(source)
+            self.by_source[source] = operand
             for each in operand if isinstance(operand, list | tuple) else [operand]:
                 self._by_id[id(each)] = source
             if self.recorder is not None:
                 self.recorder.operand(operand)
-        return self._by_source[key]
+        return self.by_source[source]
 
     def of_state(self, source: Source, tensor: torch.Tensor) -> Any:
         """Return the operand for a tensor."""
@@ -146,13 +142,12 @@ class Operands:
         """Run operators without recording them."""
         return nullcontext() if self.recorder is None else self.recorder.paused()
 
-    def traced(self, function: Callable[[], Any], count: int, *, may_leave: bool) -> Template | None:
-        """Record the operators that a function calls on operands; None if it returns None.
+    def traced(self, function: Callable[[], Any], count: int) -> Template:
+        """Record the operators that a function calls on operands.
 
         Args:
             function: torch code.
             count: the number of results; 0 for one result outside a tuple.
-            may_leave: whether the function may return None to skip the match.
 
         Raises:
             RuleError: the function returns anything else.
@@ -160,12 +155,10 @@ class Operands:
         self.recorder = Recorder()
         try:
             with without_kernels(self.values.mode), self.recorder.recording():
-                for operand in self._operands:
+                for operand in self.by_source.values():
                     self.recorder.operand(operand)
                 with _Apart(self):
                     made = function()
-            if made is None and may_leave:
-                return None
             if count and (not isinstance(made, list | tuple) or len(made) != count):
                 raise RuleError(f"a replacement of {count} results returns a tuple of {count} values, not {made!r}")
             return self._template([self._result(each) for each in (cast("Any", made) if count else [made])])
@@ -190,12 +183,8 @@ class Operands:
         nodes = [(node, word_of(cast("Any", node.target).__name__.partition(".")[0]), op_of(node.target)) for node in calls]
         placeholders = [node for node in self.recorder.graph.nodes if node.op == "placeholder"]
         numbers = {node: number for number, node in enumerate(placeholders)}
-        are_known = all(MAKES_SIZES.isdisjoint(getattr(node.target, "tags", ())) for node, _, _ in nodes)
-        return Template(nodes, results, numbers, self.sources, are_known)
-
-
-MAKES_SIZES = frozenset({torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output})
-"""Tags of operators for which torch creates symbols for new sizes."""
+        makes_sizes = any(depends_on_contents(node.target) for node in calls)
+        return Template(nodes, results, numbers, [*self.by_source], makes_sizes)
 
 
 class _Apart(TorchFunctionMode):
