@@ -271,7 +271,7 @@ def kinds_of(part: fx.Node, operand: fx.Node) -> list[str]:
     if role(part) not in ("operator", "arithmetic"):
         return ["Tensor"]
     found = set[str]()
-    for overload, given in operator_of(part).overloads.items():
+    for overload, (given, *_) in operator_of(part).overloads.items():
         types = {one.name: str(one.real_type) for one in schema_of(overload).arguments}
         for name, value in given.items():
             if value is operand:

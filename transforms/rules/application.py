@@ -102,7 +102,7 @@ class Sweep:
         self.is_waiting = False
         """Whether a match needs values that are inferred after the walk."""
         self.left: list[Left] = []
-        self._present = {id(do.target) for do in self.graph.distinct if type(do) is Op}
+        self._present = {id(do.target if type(do) is Op else type(do)) for do in self.graph.distinct}
         """The operators of the graph and of new nodes."""
         self._rules: dict[int, Sequence[Any]] = {}
 
