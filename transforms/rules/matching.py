@@ -25,8 +25,6 @@ from ...ir.state import same_contents
 from ...ir.torch_private import OpOverload
 from .pattern import Part, Pattern, Through, arranged, compared, looks_through, nodes_of, operator_of, role, shown
 
-NodeOf = Callable[[str], Node | None]
-
 Pairs = Sequence[tuple[Part, Arg]]
 """Parts, and the arguments that they must match."""
 
@@ -58,10 +56,6 @@ class Found:
         """The names of the nodes to replace."""
         return {root.name for root in self.roots}
 
-    def has(self, node: Node, part: Part) -> bool:
-        """Return whether a node matches a part."""
-        return any(each is part and there is node for each, there in zip(self.parts, self.nodes, strict=True))
-
     def node_of(self, part: Part) -> Ref | None:
         """Return a reference to the value that a part matches; None if it matches no node."""
         return next((Ref(there.name) for each, there in zip(self.parts, self.nodes, strict=True) if each is part), None)
@@ -91,7 +85,7 @@ class Search:
     [{'x': Ref(name='a')}]
     """
 
-    def __init__(self, node_of: NodeOf) -> None:
+    def __init__(self, node_of: Callable[[str], Node | None]) -> None:
         self.node_of = node_of
         self._arguments: dict[str, Mapping[str, Any]] = {}
         """The arguments of nodes by parameter, by name of the node."""
@@ -111,7 +105,7 @@ class Search:
                         yield more.with_value(part, number)
             case "operator" | "item":
                 node = self._node(value)
-                if node is not None and found.has(node, part):
+                if any(each is part and there is node for each, there in zip(found.parts, found.nodes, strict=True)):
                     yield found  # a value that the pattern uses several times
                 elif node is not None:
                     for pairs in self._ways(part, node):
@@ -321,12 +315,14 @@ def _is_node(m: Any, part: Part, node: Node) -> bool:
     if part.meta.get("module") is not None:
         m.notes.by_instance |= len(m.scope.paths) > 1
         return bool(part.meta["module"].is_at(node, m.scope.paths[m.instance], m.program))
-    if role(part) not in ("operator", "arithmetic") or not (numbers := _numbers(part)):
-        return True
     # Numbers of distinct types are equivalent only beside floating-point tensors.
-    types = {(type(each), each) for each in _numbers(node)}
-    is_retyped = any(is_same_number(one, each) for one in numbers for _, each in types if (type(one), one) not in types)
-    return not is_retyped or any(map(_is_floating, [m.val(Ref(name)) for name in node.refs()]))
+    mine, theirs = _numbers(part), _numbers(node)
+    is_retyped = any(is_same_number(one, other) for _, one in mine - theirs for _, other in theirs)
+    return not is_retyped or any(_is_floating(m.val(Ref(name))) for name in node.refs())
+
+
+def _is_floating(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex())
 
 
 def _is_constant(m: Any, part: Part, value: Any) -> bool:
@@ -334,10 +330,11 @@ def _is_constant(m: Any, part: Part, value: Any) -> bool:
     return held is not None and same_contents(held, part)
 
 
-def _numbers(part: Any) -> list[Any]:
-    # The numbers among the arguments of a part or a node.
+def _numbers(part: Any) -> set[tuple[type, Any]]:
+    # The numbers among the arguments of a part or a node, with their types.
     args = [*part.args, *dict(part.kwargs).values()]
-    return [each for arg in args for each in (arg if isinstance(arg, list | tuple) else [arg]) if type(each) in NUMBERS]
+    several = [each for arg in args for each in (arg if isinstance(arg, list | tuple) else [arg])]
+    return {(type(each), each) for each in several if type(each) in NUMBERS}
 
 
 def _is_known(m: Any, part: Part, value: Any) -> bool:
@@ -375,9 +372,5 @@ def _computed(part: Any, m: Any) -> Any:
     there = values.get(target if kind == "variable" else part) if kind in ("variable", "through") else m.found.node_of(part)
     if there is not None or kind not in ("amount", "arithmetic"):
         return m.val(there)
-    args: Any = fx.node.map_arg(part.args, lambda one: _computed(one, m))
-    return getattr(args[0], target)(*args[1:]) if part.op == "call_method" else target(*args)
-
-
-def _is_floating(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex())
+    args, kwargs = cast("Any", fx.node.map_arg((part.args, part.kwargs), lambda one: _computed(one, m)))
+    return getattr(args[0], target)(*args[1:], **kwargs) if part.op == "call_method" else target(*args, **kwargs)

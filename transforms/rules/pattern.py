@@ -164,10 +164,8 @@ def through(part: Any, chain: Any = None, *, views: bool = True, casts: bool = F
     exp(through(relu(x), shape, True, False))
 
     Raises:
-        RuleError: both are False, or the chain is not a variable.
+        RuleError: the chain is not a variable.
     """
-    if not views and not casts:
-        raise RuleError("px.through looks through views, casts or both: pass views=True or casts=True")
     if not isinstance(part, fx.Proxy):
         return part  # a pattern called with tensors
     if chain is not None and not (isinstance(chain, fx.Proxy) and chain.node.op == "placeholder"):
@@ -224,10 +222,7 @@ class _Tracer(GraphAppendingTracer):
 
     def iter(self, obj: fx.Proxy) -> Iterator[Any]:
         if role(obj.node) not in ("variable", "amount"):
-            raise RuleError(
-                "the number of results is not known in a rule: write parts[0], parts[1], or a, b = parts; to match any number\n"
-                "of values, use a variable: torch.cat([x, *rest])"
-            )
+            return super().iter(obj)  # raises
         return iter([self.create_proxy("call_function", _rest, (obj,), {})])
 
     def create_arg(self, a: Any) -> Any:
@@ -262,7 +257,7 @@ class Pattern:
         except TraceError as error:
             raise RuleError(
                 f"{name}: a pattern cannot branch on a value or iterate over it; test matched values in `where=`,\n"
-                "and write parts[0] for one of several results"
+                "write parts[0], or a, b = parts, for one of several results, and [x, *rest] with a variable for any number"
             ) from error
         for node in tracer.graph.nodes:
             role(node)  # checks its operator
@@ -372,13 +367,10 @@ def _operator(part: fx.Node) -> Operator:
     return Operator(name, {one: _orders(name, given) for one, given in found.items()})
 
 
-COMMUTING: Mapping[str, tuple[str, str]] = {
-    "transpose": ("dim0", "dim1"),
-    **dict.fromkeys(("add", "mul", "maximum", "minimum", "eq", "ne"), ("self", "other")),
-    **dict.fromkeys(("logical_and", "logical_or", "logical_xor"), ("self", "other")),
-    **dict.fromkeys(("bitwise_and", "bitwise_or", "bitwise_xor", "__and__", "__or__", "__xor__"), ("self", "other")),
-    **dict.fromkeys(("logaddexp", "logaddexp2", "hypot", "fmax", "fmin", "gcd", "lcm"), ("self", "other")),
-}
+COMMUTING: Mapping[str, tuple[str, str]] = {"transpose": ("dim0", "dim1"), **dict.fromkeys((
+    "add", "mul", "maximum", "minimum", "eq", "ne", "logical_and", "logical_or", "logical_xor", "bitwise_and", "bitwise_or",
+    "bitwise_xor", "__and__", "__or__", "__xor__", "logaddexp", "logaddexp2", "hypot", "fmax", "fmin", "gcd", "lcm",
+), ("self", "other"))}  # fmt: skip
 """Operators that commute in two parameters."""
 
 
@@ -436,7 +428,8 @@ def operator_named(function: Any) -> tuple[str, Sequence[Any]]:
         overloads = [getattr(function, overload) for overload in function.overloads()]
     else:
         equivalent = f"__{name.removeprefix('bitwise_')}__"  # the exporter writes `x & y` as `aten.__and__`
-        overloads = [one for one in (*overloads_of(name), *overloads_of(equivalent)) if _computes_tensors(one)]
+        several = [*overloads_of(name), *overloads_of(equivalent)]
+        overloads = [one for one in several if "Tensor" in str(schema_of(one)).partition("->")[2]]
     if not overloads:
         near = did_you_mean(name, dir(torch.ops.aten))
         raise RuleError(
@@ -446,11 +439,6 @@ def operator_named(function: Any) -> tuple[str, Sequence[Any]]:
     if not found:
         raise RuleError(f"{name} writes into its arguments, and rules cannot write: {INSTEAD}")
     return name, found
-
-
-def _computes_tensors(overload: Any) -> bool:
-    kinds = [each.kind for each in parameters_of(overload)], [str(each.type) for each in schema_of(overload).returns]
-    return all(any("Tensor" in kind for kind in several) for several in kinds)
 
 
 def arranged(overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -487,9 +475,7 @@ def _converted(value: Any, parameter: Parameter) -> Any:
 WITHOUT_MEANING = frozenset({"cudnn_enable", "cudnn_enabled"})
 """Parameters that choose a kernel: torch sets them from a global switch, which the exporter turns off."""
 
-LEFT_OUT: Mapping[str, Any] = {
-    "pin_memory": False, "layout": torch.strided, "device": torch.device("cpu"), "start": 0, "end": 2**63 - 1,
-}  # fmt: skip
+LEFT_OUT = {"pin_memory": False, "layout": torch.strided, "device": torch.device("cpu"), "start": 0, "end": 2**63 - 1}
 """The value that torch writes for a missing argument whose default in the schema is None."""
 
 
