@@ -263,7 +263,7 @@ def rule(
         if unused := {*traced.variables} - {each.target for each in traced.parts if role(each) == "variable"}:
             raise RuleError(f"{function.__name__} does not use {', '.join(sorted(unused))}: remove the parameter or use it")
         check_results(function.__name__, traced.results)
-        options: Any = {"where": where, "keeps_inner": keeps_inner, "any_effects": any_effects, "once": once}
-        return Rule(function, traced, traced.variables, None if at is None else function, **options)
+        replacement = None if at is None else function
+        return Rule(function, traced, traced.variables, replacement, where, keeps_inner, any_effects, once)
 
     return make if pattern is None else make(pattern)
