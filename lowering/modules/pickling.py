@@ -201,7 +201,6 @@ def load_context(text: str, specs: Any, metas: Mapping[str, Any], rest: Any) -> 
         ParseError: the text was changed.
     """
     operators, constants, ties, hooked, to, only = rest
-    operators = {name: target for name, target in operators.items() if target is not None}
     program = _with_specs(parse(text, operators=operators), specs)
     accepted = iter(only)  # a pickle is as trusted as the original
     inputs = [evolve(spec, only=next(accepted)) if type(spec) is UserInput else spec for spec in program.signature.inputs]
