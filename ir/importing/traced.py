@@ -56,6 +56,7 @@ class TracedFront(Front):
         self._roles: dict[tuple[int, int, str], str] = {}
         for fx_node in root.graph.nodes:  # collect the call numbers of the stacks before numbering a call
             self._stack(fx_node)
+        self.last = self.stacks.last()
         self.read(root)
         self.graphs[""] = with_backward_calls(self.graphs[""], self.traced.backward)
 
@@ -149,7 +150,7 @@ class TracedFront(Front):
         # Lowered modules have the bodies of later calls of a module beside it, as "path@number".
         base, modules = path.partition("@")[0], self.attributes.modules
         real = next((join(at, base) for at in self.attributes.paths.get(id(holder), ()) if join(at, base) in modules), None)
-        first = self.stacks.last.get(base, -1) + 1 if holder is self.root else 0
+        first = self.last.get(base, -1) + 1 if holder is self.root else 0
         number = self.calls[id(holder), base] = max(self.calls.get((id(holder), base), -1) + 1, first)
         return Frame(base, number), module if real is None or base == path else modules[real]
 
