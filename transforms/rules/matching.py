@@ -269,12 +269,11 @@ def needs(pattern: Pattern) -> Collection[frozenset[int]]:
     """Return the operators that a match needs, as sets of ids: a graph needs one of each set."""
     found: dict[Any, set[frozenset[int]]] = {}
     for part in pattern.graph.nodes:
-        options, operands = part.args if role(part) == "any_of" else (part,), [found[each] for each in part.all_input_nodes]
+        options = part.args if role(part) == "any_of" else (part,)
         are_called = all(role(each) in ("operator", "item") for each in options)
-        if role(part) == "any_of" and all(isinstance(each, fx.Node) for each in options):
-            found[part] = set.intersection(*operands)
-        else:
-            found[part] = set().union(*operands) if are_called or role(part) == "through" else set()
+        operands = [found.get(each, set()) for each in (part.args if role(part) == "any_of" else part.all_input_nodes)]
+        join = set.intersection if role(part) == "any_of" else set.union
+        found[part] = join(*operands) if operands and (are_called or role(part) in ("any_of", "through")) else set()
         if are_called:
             found[part] |= {frozenset([id(one) for each in options for one in operator_of(each).overloads])}
     return set().union(*[found.get(part, ()) for part in pattern.results])
@@ -312,9 +311,9 @@ def holds(m: Any) -> bool:
 
 
 def _is_node(m: Any, part: Part, node: Node) -> bool:
-    if part.meta.get("module") is not None:
+    if type(node.do) is Call:
         m.notes.by_instance |= len(m.scope.paths) > 1
-        return bool(part.meta["module"].is_at(node, m.scope.paths[m.instance], m.program))
+        return bool(part.meta["at"].is_at(node, m.scope.paths[m.instance], m.program))
     # Numbers of distinct types are equivalent only beside floating-point tensors.
     mine, theirs = _numbers(part), _numbers(node)
     is_retyped = any(is_same_number(one, other) for _, one in mine - theirs for _, other in theirs)

@@ -282,11 +282,9 @@ def pattern_at(operators: Any) -> Pattern:
     """
     graph, calls = fx.Graph(), list[fx.Node]()
     for each in operators if isinstance(operators, list | tuple) else [operators]:
-        is_module = isinstance(each, ModuleCall)
-        name, overloads = ("module", [Call]) if is_module else operator_named(each)
+        name, overloads = ("module", [Call]) if isinstance(each, ModuleCall) else operator_named(each)
         calls.append(graph.call_function(pattern_at, ()))
-        called = Operator(name, {one: [{}] for one in overloads})
-        calls[-1].meta.update(role="operator", operator=called, module=each if is_module else None)
+        calls[-1].meta.update(role="operator", operator=Operator(name, {one: [{}] for one in overloads}), at=each)
     return Pattern((), (calls[0] if len(calls) == 1 else graph.call_function(any_of, tuple(calls)),), graph=graph)
 
 
