@@ -17,6 +17,7 @@ from typing import Any, cast
 import torch
 from attrs import evolve, field, frozen
 from torch import fx
+from torch.fx.node import map_arg
 
 from ...ir.arguments import Arg, Items, Ref, refs_in, same_arg
 from ...ir.errors import RuleError
@@ -87,7 +88,7 @@ class Search:
 
     def __init__(self, node_of: Callable[[str], Node | None]) -> None:
         self.node_of = node_of
-        self._arguments: dict[str, Mapping[str, Any]] = {}
+        self._arguments: dict[str, Mapping[Any, Any]] = {}
         """The arguments of nodes by parameter, by name of the node."""
 
     def match(self, part: Part, value: Arg, found: Found = NOWHERE) -> Iterator[Found]:
@@ -297,9 +298,9 @@ def holds(m: Any) -> bool:
 
 
 def _is_node(m: Any, part: Part, node: Node) -> bool:
-    if part.meta.get("module") is not None:
+    if type(node.do) is Call:
         m.notes.by_instance |= len(m.scope.paths) > 1
-        return bool(part.meta["module"].is_at(node, m.scope.paths[m.instance], m.program))
+        return bool(part.meta["at"].is_at(node, m.scope.paths[m.instance], m.program))
     # Numbers of distinct types are equivalent only beside floating-point tensors.
     mine, theirs = _numbers(part), _numbers(node)
     is_retyped = any(is_same_number(one, other) for _, one in mine - theirs for _, other in theirs)
@@ -353,9 +354,9 @@ def _computed(part: Any, m: Any) -> Any:
     # The value of a part: what it matched, or what it computes of such values; None if unknown.
     kind, values, target = role(part), m.found.values, part.target
     if kind == "any_of":
-        return fx.node.map_arg(part.args[values[part]], lambda one: _computed(one, m))
+        return map_arg(part.args[values[part]], lambda one: _computed(one, m))
     there = values.get(target if kind == "variable" else part) if kind in ("variable", "through") else m.found.node_of(part)
     if there is not None or kind not in ("amount", "arithmetic"):
         return m.val(there)
-    args, kwargs = cast("Any", fx.node.map_arg((part.args, part.kwargs), lambda one: _computed(one, m)))
+    args, kwargs = cast("Any", map_arg((part.args, part.kwargs), lambda one: _computed(one, m)))
     return getattr(args[0], target)(*args[1:], **kwargs) if part.op == "call_method" else target(*args, **kwargs)

@@ -84,10 +84,11 @@ class Value(fx.Proxy):
 
     def __rtruediv__(self, number: Any) -> Any:
         is_amount = role(self.node) == "amount"
-        return super().__rtruediv__(number) if is_amount else self.reciprocal() * number  # as torch computes it
+        return cast("Any", super()).__rtruediv__(number) if is_amount else self.reciprocal() * number  # as torch computes it
 
     def __rsub__(self, number: Any) -> Any:
-        return super().__rsub__(number) if role(self.node) == "amount" else torch.rsub(cast("Any", self), number)
+        is_amount = role(self.node) == "amount"
+        return cast("Any", super()).__rsub__(number) if is_amount else torch.rsub(cast("Any", self), number)
 
     def __len__(self) -> int:
         raise TypeError("the length of a value is known only at a match; write x.size(0), or a variable")
@@ -282,11 +283,9 @@ def pattern_at(operators: Any) -> Pattern:
     """
     graph, calls = fx.Graph(), list[fx.Node]()
     for each in operators if isinstance(operators, list | tuple) else [operators]:
-        is_module = isinstance(each, ModuleCall)
-        name, overloads = ("module", [Call]) if is_module else operator_named(each)
+        name, overloads = ("module", [Call]) if isinstance(each, ModuleCall) else operator_named(each)
         calls.append(graph.call_function(pattern_at, ()))
-        called = Operator(name, {one: [{}] for one in overloads})
-        calls[-1].meta.update(role="operator", operator=called, module=each if is_module else None)
+        calls[-1].meta.update(role="operator", operator=Operator(name, {one: [{}] for one in overloads}), at=each)
     return Pattern((), (calls[0] if len(calls) == 1 else graph.call_function(any_of, tuple(calls)),), graph=graph)
 
 
@@ -421,7 +420,7 @@ def operator_named(function: Any) -> tuple[str, Sequence[Any]]:
         RuleError: no such operator exists.
     """
     function = overload_of(function)
-    name = function if isinstance(function, str) else getattr(function, "__name__", str(function)).partition(".")[0]
+    name = str(getattr(function, "__name__", function)).partition(".")[0]
     if isinstance(function, OpOverload):
         overloads = [function]
     elif isinstance(function, OpOverloadPacket):
@@ -441,7 +440,7 @@ def operator_named(function: Any) -> tuple[str, Sequence[Any]]:
     return name, found
 
 
-def arranged(overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
+def arranged(overload: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any] | None:
     """Return the argument of each parameter, defaults included; None if there are too few, too many or unknown ones.
 
     >>> arranged(torch.ops.aten.relu.default, ("anything",), {}), arranged(torch.ops.aten.relu.default, (), {})
@@ -479,7 +478,7 @@ LEFT_OUT = {"pin_memory": False, "layout": torch.strided, "device": torch.device
 """The value that torch writes for a missing argument whose default in the schema is None."""
 
 
-def compared(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+def compared(arguments: Mapping[Any, Any]) -> Mapping[Any, Any]:
     """Return the arguments that must match, with what torch writes for those left out.
 
     >>> compared({"self": "x", "dim": 0, "start": None, "cudnn_enabled": True})

@@ -126,8 +126,8 @@ class RuleSet(Value):
 
     @property
     def name(self) -> str:
-        """The names of the rules."""
-        return " + ".join([each.name for each in self.rules])
+        """The names of the decorated functions."""
+        return " + ".join([each.written.__name__ for each in self.rules])
 
     @cached_property
     def index(self) -> Mapping[Any, tuple[Rule, ...]]:
@@ -171,11 +171,6 @@ class Rule(RuleSet):
 
     def __attrs_post_init__(self) -> None:
         object.__setattr__(self, "rules", (self,))
-
-    @property
-    def name(self) -> str:
-        """The name of the decorated function."""
-        return self.written.__name__
 
     def becomes(self, replacement: Callable[..., Any]) -> Rule:
         """Set the replacement of the pattern, once; use it as a decorator, which returns the rule.
