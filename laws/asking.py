@@ -265,7 +265,7 @@ class Source:
                 raise
 
         # hypothesis reports the place or flakiness; our error has the program.
-        with suppress(LawBroken, Flaky, _TimeIsUp):
+        with suppress(LawBroken, PipelineError, Flaky, _TimeIsUp):
             draw(self.strategy, holds, self.count, self.number, Phase.generate, Phase.shrink, longest=self.longest)
         return min(broken, key=size_of, default=None)
 

@@ -20,7 +20,7 @@ from ..ir.program import Program
 from ..ir.signature import UserInput
 from ..ir.state import SlotKind, State, is_plain
 from ..ir.state_changes import copy_value
-from ..ir.torch_private import resolve_operator, storage_key
+from ..ir.torch_private import resolve_operator, storage_key, window_on
 from .evaluate import Contents, Meaning, evaluate
 from .purity import seeded
 
@@ -57,15 +57,26 @@ class TensorMachine:
         return (token, *result) if isinstance(result, tuple) else (token, result)
 
     def load(self, state: State) -> None:
-        """Copy the state, with the ties and the shared memory of the originals."""
+        """Copy the state, with the ties and the shared memory of the originals.
+
+        >>> from purefx.ir import Slot, pmap
+        >>> z = torch.ones(1, dtype=torch.complex64)
+        >>> slots = {"z": Slot(SlotKind.BUFFER, z, 0, 0), "conjugate": Slot(SlotKind.BUFFER, z.conj(), 1, 0)}
+        >>> machine = TensorMachine()
+        >>> machine.load(State(tuple(slots), pmap(slots)))
+        >>> machine.slots["z"].mul_(2j).tolist(), machine.slots["conjugate"].tolist()
+        ([2j], [-2j])
+        """
         cells: dict[int, Any] = {}
         memo: dict[int, Any] = {}
         # Modules come last, so that they share the copied tensors.
         for name in sorted(state, key=lambda name: state[name].kind is SlotKind.MODULE):
             slot = state[name]
-            if slot.cell not in cells:
-                plain = is_plain(slot.value)
-                cells[slot.cell] = copy.deepcopy(slot.value.detach(), memo) if plain else copy_value(name, slot.value, memo)
+            if slot.cell not in cells and is_plain(slot.value):
+                plain = slot.value.detach()
+                cells[slot.cell] = window_on(copy.deepcopy(plain.untyped_storage(), memo), plain)
+            elif slot.cell not in cells:
+                cells[slot.cell] = copy_value(name, slot.value, memo)
             memo[id(slot.value)] = cells[slot.cell]
         self.slots = {name: cells[state[name].cell] for name in state}
 
