@@ -299,7 +299,7 @@ def check_inferred(whole: ProgramIndex) -> Iterator[Finding]:
                 finding = Finding(text, name, max(INPUTS, place - len(graph.inputs)), value.name)
                 found.setdefault((name, value.name), finding)
         for index, node in enumerate(scope.graph.nodes):
-            *_, error = work.refusals.get((name, node.name), (None,))
+            _, _, error = work.refusals.get((name, node.name), (None, None, None))
             if isinstance(error, REFUSALS) and not isinstance(error, PurefxError):
                 reason = (str(error).splitlines() or [type(error).__name__])[0]
                 found[name, node.name] = scope.at(index, f"its operator rejects its arguments: {reason[:200]}")

@@ -324,7 +324,8 @@ def to_device(program: Program, device: torch.device | str | Mapping[Any, Any]) 
     if made is program and not going and signature == program.signature:
         return program
     changed = {name: evolve(slot, value=cells[slot.cell]) for name, slot in going.items()}
-    return made.evolve(state=State(program.state.order, program.state.slots.update(changed)), signature=signature)
+    state = State(program.state.order, program.state.slots.update(changed)) if changed else program.state
+    return made.evolve(state=state, signature=signature)
 
 
 def _moved_input(spec: Any, devices: Devices) -> Any:

@@ -137,8 +137,6 @@ def _found(program: Program, walk: Walk, globs: Sequence[str]) -> list[Observed]
                         f"observe: {name} is inside {frame.path}, whose call signature is preserved, so it returns nothing else; "
                         f"observe {frame.path}, or export without preserve_module_call_signature"
                     )
-            if any(other.name == name for other in found):
-                raise UnsupportedProgram(f"observe: {name} is a module and a further call of another module; rename the module")
             used.update(matching)
             found.append(Observed(name, scope, leaves, signature and signature.out_spec))
     _check_globs(program, globs, used, counts)
@@ -205,6 +203,8 @@ def _with_outputs(program: Program, found: Sequence[Observed]) -> Program:
     edit, specs, extra = Rewriter(program.main), dict[str, Any](), list[Arg]()
     copies = any(effect.writes or effect.writes_slots for effects in program_effects(program).values() for effect in effects)
     for observed in found:
+        if observed.name in specs:
+            raise UnsupportedProgram(f"observe: a module and a call of another one are both named {observed.name}: rename it")
         leaves, spec = _copied(program, edit, observed) if copies else observed.leaves, observed.out_spec
         if spec is None:
             leaves = tuple([leaf for leaf in leaves if type(leaf) is Ref])
