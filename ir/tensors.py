@@ -104,9 +104,8 @@ def disagreement(known: Any, value: Any) -> str | None:
 
 def _may_be_equal(ours: Sequence[Any], theirs: Sequence[Any]) -> bool:
     # Symbolic sizes are not compared: comparing one installs a guard.
-    return len(ours) == len(theirs) and all(
-        a == b for a, b in zip(ours, theirs, strict=True) if type(a) is int and type(b) is int
-    )
+    plain = [(a, b) for a, b in zip(ours, theirs, strict=False) if type(a) is int and type(b) is int]
+    return len(ours) == len(theirs) and all(a == b for a, b in plain)
 
 
 def misfit(promised: TensorType, known: Any) -> str | None:
