@@ -227,12 +227,9 @@ def _private_graph(module: LoweredModule) -> torch.fx.Graph:
     return cast(torch.fx.Graph, made["_graph"])
 
 
-LAZY = frozenset(
-    {
-        "_graph", "_tracer_cls", "_tracer_extras", "shape_env", "_in_spec", "_out_spec", "meta", "_replace_hooks",
-        "_create_node_hooks", "_erase_node_hooks", "_deepcopy_hooks", "_lineno_map",
-    }
-)  # fmt: skip
+_FX = frozenset({"_graph", "_tracer_cls", "_tracer_extras", "shape_env", "_in_spec", "_out_spec"})
+
+LAZY = _FX | {"meta", "_replace_hooks", "_create_node_hooks", "_erase_node_hooks", "_deepcopy_hooks", "_lineno_map"}
 """Attributes of a GraphModule that are created when they are first read."""
 
 
@@ -327,8 +324,6 @@ ROOT_ATTRIBUTES = frozenset(
 )  # fmt: skip
 """Further attributes of roots."""
 
-_FX = frozenset({"_graph", "_tracer_cls", "_tracer_extras", "shape_env", "_in_spec", "_out_spec"})
-
 RESERVED = (
     frozenset(dir(LoweredModule))
     | frozenset(dir(UnflattenedModule))
@@ -336,7 +331,7 @@ RESERVED = (
     | ROOT_ATTRIBUTES
     | frozenset(torch.nn.Module().__dict__)
     | LAZY
-    | {"purefx_place", "purefx_handlers", "graph_module", "arg_names", "_prologue_start"}
+    | {"purefx_place", "purefx_handlers", "arg_names", "_prologue_start"}
 )
 """Attribute names that modules use themselves; state and children with these names are in the module's dicts."""
 

@@ -59,19 +59,12 @@ def reduce_module(module: Lowered) -> tuple[Any, ...]:
     state = {
         key: value
         for key, value in attributes.items()
-        if key not in DERIVED
-        and key not in FX
-        and not key.startswith(OURS)
-        and id(value) not in bodies
-        and not isinstance(value, pytree.TreeSpec)
+        if key not in DERIVED and not key.startswith(OURS) and id(value) not in bodies
     }
     for name, value in own_state(module):
         check_picklable(name, value)
     floating = attributes["purefx_plan"].checks.floating if "purefx_plan" in attributes else False
     return load_module, (module.purefx_context, key_of(module), floating), state
-
-
-FX = frozenset({"_tracer_cls", "_tracer_extras", "shape_env"})
 
 
 def edited(module: Any, graph: torch.fx.Graph) -> bool:
