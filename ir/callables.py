@@ -49,12 +49,10 @@ def op_name(target: Any) -> str:
     >>> op_name(torch.ops.aten.add.Tensor), op_name(operator.getitem), op_name(torch.ops.higher_order.cond)
     ('aten.add.Tensor', 'operator.getitem', 'higher_order.cond')
     """
-    if isinstance(target, OpOverload):
+    if isinstance(target, OpOverload | Method):
         return str(target)
     if isinstance(target, HigherOrderOperator):
         return f"higher_order.{target.name()}"
-    if isinstance(target, Method):
-        return str(target)
     module = _text(target, "__module__") or "builtins"
     name = _text(target, "__qualname__") or _text(target, "__name__") or type(target).__name__
     name = name.removeprefix("_VariableFunctionsClass.")  # torch's internal holder of torch.relu ...
@@ -94,14 +92,11 @@ def plain_parameters(signature: Signature) -> list[Parameter] | None:
     specs = [spec for spec in signature.inputs if type(spec) is UserInput]
     if all(spec.default is None and type(spec.type) is not RestType for spec in specs):
         return None
-    return [
-        Parameter(
-            spec.argument,
-            () if spec.default is None else (thawed(spec.default.value),),
-            spec.type if type(spec.type) is RestType else None,
-        )
-        for spec in specs
-    ]
+    found: list[Parameter] = []
+    for spec in specs:
+        default = () if spec.default is None else (thawed(spec.default.value),)
+        found.append(Parameter(spec.argument, default, spec.type if type(spec.type) is RestType else None))
+    return found
 
 
 def bind(

@@ -96,10 +96,6 @@ LONGEST = 3000
 """The number of characters of each."""
 
 
-def _shortened(text: str) -> str:
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]} ... ({len(text):,} characters)"
-
-
 class InvalidProgram(PurefxError, ValueError, Displayed):
     """A program breaks invariants; ``violations`` holds all of them.
 
@@ -116,7 +112,8 @@ class InvalidProgram(PurefxError, ValueError, Displayed):
         self.violations = tuple(violations)
         count = len(self.violations)
         head = f"the program breaks {count} invariant{'' if count == 1 else 's'}:"
-        shown = [_shortened(str(violation)) for violation in self.violations[:SHOWN]]
+        texts = [str(violation) for violation in self.violations[:SHOWN]]
+        shown = [text if len(text) <= LONGEST else f"{text[:LONGEST]} ... ({len(text):,} characters)" for text in texts]
         rest = [f"and {count - SHOWN:,} more; `violations` lists all"] if count > SHOWN else []
         super().__init__("\n\n".join([head, *shown, *rest]))
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
+from itertools import takewhile
+from operator import eq
 from types import MappingProxyType
 from typing import Any, ClassVar, final
 
@@ -76,15 +78,10 @@ def common_prefix(stacks: Iterable[Stack]) -> Stack:
     """
     found: Stack | None = None
     for stack in stacks:
-        if found is None or stack is found:
+        if found is None:
             found = stack
-            continue
-        length = 0
-        for mine, other in zip(found, stack, strict=False):
-            if mine is not other and mine != other:
-                break
-            length += 1
-        found = found[:length]
+        elif stack is not found:
+            found = found[: sum(takewhile(bool, map(eq, found, stack)))]
     return found or ()
 
 

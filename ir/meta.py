@@ -117,9 +117,8 @@ def is_backward(meta: Mapping[str, Any]) -> bool:
     >>> is_backward({"partitioner_tag": "is_backward"}), is_backward({})
     (True, False)
     """
-    if meta.get(PHASE) == "backward":
-        return True
-    return meta.get("partitioner_tag") == "is_backward" or "autograd_backward" in meta or "fwd_nn_module_stack" in meta
+    is_marked = meta.get(PHASE) == "backward" or meta.get("partitioner_tag") == "is_backward"
+    return is_marked or "autograd_backward" in meta or "fwd_nn_module_stack" in meta
 
 
 def spelled_stack(

@@ -101,12 +101,10 @@ class Names:
 
     def renumbered(self, wanted: str) -> str:
         """Return the wanted name, with another number if it is used, and mark it as used."""
-        if wanted not in self._taken:
-            self._taken.add(wanted)
-            return wanted
-        stem = stem_of(wanted)
-        self._taken.add(stem)  # if ``sum_1`` was wanted, keep ``sum`` unused
-        return self.fresh(stem)
+        if wanted in self._taken:
+            wanted = stem_of(wanted)
+            self._taken.add(wanted)  # if ``sum_1`` was wanted, keep ``sum`` unused
+        return self.fresh(wanted)
 
 
 FROM_ROOT = "/"

@@ -264,19 +264,15 @@ def denied(name: str) -> str | None:
         known = name.removeprefix("higher_order.") in HIGHER_ORDER
         return None if known else "calls its operand, and no exporter writes it"
     if isinstance(target, OpOverload):
-        return _denied_operator(name, target)
+        namespace, packet = name.split(".")[:2]
+        reason = DENIED_NAMESPACES.get(namespace) or DENIED.get(f"{namespace}.{packet}")
+        return reason or (None if in_dispatcher(target) else SCRIPT)
     if name in PLAIN_FUNCTIONS:
         return None
     if isinstance(target, Method):
         return None if target.of_tensor and _is_tensor_method(target.name) else "calls a method of any object by its name"
     # Functions that torch generates for operators of the dispatcher, and those of torch.nn.functional.
     return None if _is_torch_function(name, target) else "is not a function on data alone"
-
-
-def _denied_operator(name: str, target: Any) -> str | None:
-    namespace, packet = name.split(".")[:2]
-    reason = DENIED_NAMESPACES.get(namespace) or DENIED.get(f"{namespace}.{packet}")
-    return reason or (None if in_dispatcher(target) else SCRIPT)
 
 
 @functools.cache
@@ -302,14 +298,10 @@ def _is_torch_function(name: str, target: Target) -> bool:
 
 def foreign_operators(nodes: Iterable[Node]) -> tuple[str, ...]:
     """Return the names of operators that a reader of the printed nodes would not find or allow; see ``Program``."""
-    found: set[str] = set()
-    seen: set[int] = set()
+    nodes = list(nodes)
+    called = {id(node.do): node.do for node in nodes if type(node.do) is Op}.values()
+    found = {do.name for do in called if do.target is not None and allowed(do.name) != do.target}
     for node in nodes:
-        do = node.do
-        if type(do) is Op and id(do) not in seen:
-            seen.add(id(do))
-            if do.target is not None and allowed(do.name) != do.target:
-                found.add(do.name)
         for leaf in arg_leaves((*node.args, *[value for _, value in node.kwargs])):
             if callable(leaf) and registered(name := op_name(leaf)) is leaf and allowed(name) is None:
                 found.add(name)

@@ -14,7 +14,7 @@ import torch
 from .effects.declared import ANYTHING, ArgAt, Effects
 from .errors import CallError
 from .graph import Get, Node, Op, Stack
-from .torch_private import checks_inputs, pytree, storage_key
+from .torch_private import pytree, storage_key
 
 
 def takes(*_leaves: Any) -> None:
@@ -132,15 +132,6 @@ CALL_GUARDS = Op("purefx.call_guards", Effects(ordered=True), call_guards)
 """``purefx.call_guards(module, *inputs)``; see ``torch_private.checks_inputs``."""
 
 CALLS = frozenset({CALL_MODULE.name, CALL_GUARDS.name})
-
-
-def op_to_call(module: torch.nn.Module) -> Op:
-    """Return the operator that calls a module that a program holds.
-
-    >>> op_to_call(torch.nn.ReLU()).name
-    'purefx.call_module'
-    """
-    return CALL_GUARDS if checks_inputs(module) else CALL_MODULE
 
 
 def is_module_call(node: Node) -> bool:

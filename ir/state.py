@@ -341,14 +341,11 @@ def reading_place(state: State, slot: str, stack: Stack) -> tuple[int, str]:
     >>> reading_place(state, "a.w", (Frame("b"), Frame("b.c")))
     (1, 'b.w')
     """
-    if stack and slot.startswith(stack[-1].path + "."):
-        return len(stack), slot
-    tied = state.by_cell[state[slot].cell]
     for depth in range(len(stack), 0, -1):
         prefix = stack[depth - 1].path + "."
         if slot.startswith(prefix):
             return depth, slot
-        for name in tied:
+        for name in state.by_cell[state[slot].cell]:
             if name.startswith(prefix):
                 return depth, name
     return 0, slot

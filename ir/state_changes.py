@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import pickle
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -149,24 +149,17 @@ def _remade(value: torch.Tensor, memo: dict[int, Any], device: torch.device | No
         return memo[id(value)]
     if has_window(value):
         made = dressed(moved(copy.deepcopy(as_plain(value), memo)), value, memo)
-    elif _copies_itself(value):
-        made = moved(copy.deepcopy(value, memo))
-    elif hasattr(value, "__tensor_flatten__"):
-        made = _rebuilt(value, lambda part: _remade(part, memo, device), memo)
-    elif _dispatches(type(value)):
+    elif hasattr(value, "__tensor_flatten__") and not _copies_itself(value):
+        # torch's protocol for subclasses; `clone` may return another class and drop the context.
+        names, context = value.__tensor_flatten__()
+        parts = {name: _remade(getattr(value, name), memo, device) for name in names}
+        made = dressed(type(value).__tensor_unflatten__(parts, context, value.size(), value.stride()), value, memo)
+    elif _copies_itself(value) or _dispatches(type(value)):
         made = moved(copy.deepcopy(value, memo))
     else:
         made = dressed(moved(as_plain(value).clone()), value, memo)
     memo[id(value)] = made
     return made
-
-
-def _rebuilt(value: Any, each: Callable[[torch.Tensor], torch.Tensor], memo: dict[int, Any]) -> torch.Tensor:
-    # torch's protocol for subclasses; `clone` may return another class and drop the context.
-    names, context = value.__tensor_flatten__()
-    parts = {name: each(getattr(value, name)) for name in names}
-    made = type(value).__tensor_unflatten__(parts, context, value.size(), value.stride())
-    return dressed(made, value, memo)
 
 
 def check_picklable(name: str, value: Any) -> None:
@@ -269,10 +262,8 @@ def _changed(program: Program, add: Mapping[str, Any], remove: Iterable[str]) ->
         _check_place(program, path, added)
         there, kind = tied.setdefault(slot.cell, (path, slot.kind))
         if kind is not slot.kind:
-            raise NamingError(
-                f"{path!r} would be a {slot.kind.value} and is the same tensor as {there!r}, a {kind.value}: clone it, or "
-                f"pass px.ir.Slot(px.ir.SlotKind.{kind.name}, ...)"
-            )
+            fault = f"{path!r} would be a {slot.kind.value} and is the same tensor as {there!r}, a {kind.value}"
+            raise NamingError(f"{fault}: clone it, or pass px.ir.Slot(px.ir.SlotKind.{kind.name}, ...)")
     program = with_slots(program, added)
     return _with_inputs(program, added) if "state as inputs" in program.facts else program
 
@@ -308,10 +299,8 @@ def _slot(path: str, value: Any, ids: TensorIds) -> Slot:
     if isinstance(value, Slot):
         return ids.renumbered(value)
     if not isinstance(value, torch.Tensor):
-        raise TypeError(
-            f"the state {path!r} is a {type(value).__name__}: pass a torch.nn.Parameter, a tensor (a persistent buffer), or a "
-            "px.ir.Slot of any kind"
-        )
+        advice = "pass a torch.nn.Parameter, a tensor (a persistent buffer), or a px.ir.Slot of any kind"
+        raise TypeError(f"the state {path!r} is a {type(value).__name__}: {advice}")
     kind = SlotKind.PARAMETER if isinstance(value, torch.nn.Parameter) else SlotKind.BUFFER
     return ids.slot(value, kind, persistent=True)
 

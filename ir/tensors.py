@@ -13,7 +13,7 @@ import torch
 
 from .signature import TensorType
 from .state import Slot, SlotKind, State, lazy_bits
-from .torch_private import storage_key
+from .torch_private import has_fixed_sizes, storage_key
 
 
 def cell_key(value: Any) -> tuple[object, object]:
@@ -23,20 +23,24 @@ def cell_key(value: Any) -> tuple[object, object]:
     >>> cell_key(tensor) == cell_key(tensor.detach()), cell_key(tensor)[1] == cell_key(tensor[1:])[1]
     (True, True)
     """
-    if isinstance(value, torch.ScriptObject):  # each access may return another Python object with the same hash
-        return ("script", hash(value)), ("script", hash(value))
+    memory = _memory(value)
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
-        return id(value), id(value)
-    storage = storage_key(value)
+        return memory, memory
     # Identical views of one memory are one tensor, even if saving and loading made two objects; a lazy
     # conjugate is another tensor.
-    return (storage, value.storage_offset(), tuple(value.shape), value.stride(), value.dtype, *lazy_bits(value)), storage
+    return (memory, value.storage_offset(), tuple(value.shape), value.stride(), value.dtype, *lazy_bits(value)), memory
 
 
-def _with_gradients(value: Any) -> tuple[object, object]:
+def _memory(value: Any) -> object:
+    if isinstance(value, torch.Tensor) and value.layout is torch.strided:
+        return storage_key(value)
+    # Each access to a script object may return another Python object, with the same hash.
+    return ("script", hash(value)) if isinstance(value, torch.ScriptObject) else id(value)
+
+
+def _cell(value: Any) -> object:
     # A tensor without gradient is not the parameter that it aliases: `self.k = self.v.detach()`.
-    window, storage = cell_key(value)
-    return ((window, value.requires_grad) if isinstance(value, torch.Tensor) else window), storage
+    return (cell_key(value)[0], isinstance(value, torch.Tensor) and value.requires_grad)
 
 
 class TensorIds:
@@ -52,22 +56,30 @@ class TensorIds:
     """
 
     def __init__(self, state: State | None = None) -> None:
-        keys = [(*_with_gradients(slot.value), slot) for _, slot in reversed(state.pairs)] if state is not None else []
-        self._slots = {id(slot.value): slot for *_, slot in keys}
+        slots = [slot for _, slot in reversed(state.pairs)] if state is not None else []
+        self._slots = {id(slot.value): slot for slot in slots}
         """The slots by the ``id`` of their value: a state can have equal views that are not tied, and they stay two cells."""
-        self._cells: dict[object, int] = {cell: slot.cell for cell, _, slot in keys}
-        self._storages: dict[object, int] = {storage: slot.storage for _, storage, slot in keys}
-        self._more_cells = 1 + max([slot.cell for *_, slot in keys], default=-1) - len(self._cells)
-        self._more_storages = 1 + max([slot.storage for *_, slot in keys], default=-1) - len(self._storages)
+        self._cells = {_cell(slot.value): slot.cell for slot in slots}
+        self._storages = {_memory(slot.value): slot.storage for slot in slots}
+        self._alone: dict[object, tuple[Any, int]] = {}
+        """The only value found so far in each memory, with its cell, which ``_cells`` does not have."""
+        self._more_cells = 1 + max([slot.cell for slot in slots], default=-1) - len(self._cells)
+        self._more_storages = 1 + max([slot.storage for slot in slots], default=-1) - len(self._storages)
 
     def slot(self, value: Any, kind: SlotKind, *, persistent: bool) -> Slot:
         """Return a slot that shows a value; tied values get one cell, aliasing ones one storage."""
         if (known := self._slots.get(id(value))) is not None:
             return Slot(kind, value, known.cell, known.storage, persistent)
-        key, memory = _with_gradients(value)
-        cell = self._cells.setdefault(key, len(self._cells) + self._more_cells)
-        storage = self._storages.setdefault(memory, len(self._storages) + self._more_storages)
-        return Slot(kind, value, cell, storage, persistent)
+        memory, cell = _memory(value), len(self._cells) + len(self._alone) + self._more_cells
+        if memory not in self._storages:  # nearly all: a value with separate memory is not tied
+            self._storages[memory] = len(self._storages) + self._more_storages
+            self._alone[memory] = value, cell
+        else:
+            if memory in self._alone:
+                first, number = self._alone.pop(memory)
+                self._cells[_cell(first)] = number
+            cell = self._cells.setdefault(_cell(value), cell)
+        return Slot(kind, value, cell, self._storages[memory], persistent)
 
     def renumbered(self, slot: Slot) -> Slot:
         """Return a slot with cell and storage numbered by this table."""
@@ -84,15 +96,16 @@ def disagreement(known: Any, value: Any) -> str | None:
     """
     if not isinstance(known, torch.Tensor) or not isinstance(value, torch.Tensor):
         return None
-    fits = known.dtype is value.dtype and _may_be_equal(known.shape, value.shape)
+    is_fixed = has_fixed_sizes(known) and has_fixed_sizes(value)
+    has_shape = known.shape == value.shape if is_fixed else _may_be_equal(known.shape, value.shape)
+    fits = has_shape and known.dtype is value.dtype
     return None if fits else f"{geometry(known)}, but the slot holds {geometry(value)}"
 
 
 def _may_be_equal(ours: Sequence[Any], theirs: Sequence[Any]) -> bool:
     # Symbolic sizes are not compared: comparing one installs a guard.
-    return len(ours) == len(theirs) and all(
-        a == b for a, b in zip(ours, theirs, strict=True) if type(a) is int and type(b) is int
-    )
+    plain = [(a, b) for a, b in zip(ours, theirs, strict=False) if type(a) is int and type(b) is int]
+    return len(ours) == len(theirs) and all(a == b for a, b in plain)
 
 
 def misfit(promised: TensorType, known: Any) -> str | None:

@@ -161,9 +161,8 @@ def a_result(given: object, returned_by: str) -> Program:
     """
     if isinstance(given, Program):
         return given
-    raise ArgumentError(
-        f"{returned_by} returned {kind_of(given)}; return a program, and the same object if there is nothing to do"
-    )
+    advice = "return a program, and the same object if there is nothing to do"
+    raise ArgumentError(f"{returned_by} returned {kind_of(given)}; {advice}")
 
 
 def is_function(given: object) -> bool:
@@ -268,22 +267,19 @@ def invalid_names(program: Program) -> Iterator[tuple[str, str, str | None, str 
     signatures = [program.signature, *program.call_signatures.values()]
     words = [name for signature in signatures for name in signature.arg_names]
     yield from ((name, "an argument", None, None) for name in words if not is_identifier(name))
-    known: set[tuple[str, str]] = set()
+    known: set[str] = set()
     for name in program.order:
-        yield from _in_graph(name, program.graphs[name], known)
-
-
-def _in_graph(name: str, graph: Graph, known: set[tuple[str, str]]) -> Iterator[tuple[str, str, str | None, str | None]]:
-    yield from ((formal.name, "an input", name, None) for formal in graph.inputs if not is_identifier(formal.name))
-    for node in graph.nodes:
-        if not is_identifier(node.name):
-            yield node.name, "a value", name, None
-        for key, _ in node.kwargs:
-            if not is_identifier(key):
-                yield key, "a keyword", name, node.name
-        do = node.do
-        name_of = do.slot if type(do) is Get else do.instance.path if type(do) is Call else do.name
-        for key in ((name_of, "an operator, a call or a read"), *[(frame.path, "a module") for frame in node.stack]):
-            if key not in known and not is_plain_path(key[0]):
-                yield *key, name, node.name
-            known.add(key)
+        yield from ((one.name, "an input", name, None) for one in program.graphs[name].inputs if not is_identifier(one.name))
+        for node in program.graphs[name].nodes:
+            if not is_identifier(node.name):
+                yield node.name, "a value", name, None
+            for key, _ in node.kwargs:
+                if not is_identifier(key):
+                    yield key, "a keyword", name, node.name
+            do = node.do
+            called = do.slot if type(do) is Get else do.instance.path if type(do) is Call else do.name
+            for text in (called, *[frame.path for frame in node.stack]):
+                if text not in known:
+                    known.add(text)
+                    if not is_plain_path(text):
+                        yield text, "an operator, a call, a read or a module", name, node.name

@@ -14,19 +14,19 @@ from typing import Any
 import torch
 from attrs import evolve, frozen
 from attrs.exceptions import FrozenInstanceError
-from hypothesis import Phase, given, seed
+from hypothesis import Phase
 from hypothesis.errors import Flaky
 from hypothesis.strategies import SearchStrategy
 
 from ..ir.analysis.diff import diff
-from ..ir.errors import PurefxError, UnsupportedProgram
+from ..ir.errors import PipelineError, PurefxError, UnsupportedProgram
 from ..ir.program import Program
 from ..ir.state import same_contents, slot_values
 from ..transforms import Transformation
 from .evaluate import EXACT, Contents, Tolerance
-from .law import GENERIC, Case, Law, Transform
+from .law import GENERIC, Case, Law, Transform, differs
 from .purity import tensors_in
-from .tiers import RUN, draw_settings, examples_of, runs_of, same_everywhere
+from .tiers import RUN, draw, examples_of
 
 
 class NoTransformation(PurefxError, TypeError):
@@ -45,7 +45,7 @@ class NoTransformation(PurefxError, TypeError):
         self.writes = writes
 
 
-def watched(transform: Transform) -> Transform:
+def watched(transform: Callable[..., Any]) -> Callable[..., Program]:
     """Return the function with checks of each call; a Transformation stays one.
 
     Args:
@@ -61,11 +61,8 @@ def watched(transform: Transform) -> Transform:
     purefx.laws.asking.NoTransformation: it returned None; return a program, and the same object when there is nothing to do
     """
     if isinstance(transform, Transformation):
-        return evolve(transform, apply=_watched(transform.apply))
-    return _watched(transform)
+        return evolve(transform, apply=watched(transform.apply))
 
-
-def _watched(transform: Callable[..., Any]) -> Callable[..., Program]:
     @wraps(transform)
     def checked(program: Program, **options: Any) -> Program:
         tensors = tensors_in(slot_values(program.state)).items()
@@ -160,24 +157,28 @@ def assert_law(transform: Transform, law: Law, case: Case) -> None:
         raise _broken(transform, law, case, wrong)
 
 
-def refuses(transform: Transform, case: Case) -> bool:
-    """Return whether a transformation raises ``UnsupportedProgram`` for a case, so that no law is tested.
+def is_changed(transform: Transform, case: Case) -> bool | None:
+    """Return whether a transformation changes the program of a case; None if it refuses it, so that no law is tested.
 
     Args:
-        transform: the function from programs to programs.
+        transform: the function from programs to programs; it refuses a program if it raises ``UnsupportedProgram``.
         case: the program.
 
+    Raises:
+        PipelineError: it requires a fact that the program does not have.
+
     >>> from purefx.ir import Graph
-    >>> refuses(lambda program: program, Case(Program.of({"": Graph((), (), ())})))
+    >>> is_changed(lambda program: program, Case(Program.of({"": Graph((), (), ())})))
     False
     """
     try:
-        watched(transform)(case.program)
+        return differs(watched(transform)(case.program), case.program)
     except UnsupportedProgram:
-        return True
+        return None
+    except PipelineError:
+        raise
     except Exception:  # noqa: BLE001  the laws report it
         return False
-    return False
 
 
 def _broken(transform: Transform, law: Law, case: Case, wrong: list[str]) -> LawBroken:
@@ -254,7 +255,7 @@ class Source:
         def holds(case: Case | None) -> None:
             if until and time.process_time() > until[0]:
                 raise _TimeIsUp
-            if case is None or refuses(transform, case):
+            if case is None or is_changed(transform, case) is None:
                 return
             try:
                 assert_law(transform, law, evolve(case, tolerance=self.tolerance))
@@ -264,9 +265,8 @@ class Source:
                 raise
 
         # hypothesis reports the place or flakiness; our error has the program.
-        with suppress(LawBroken, Flaky, _TimeIsUp), same_everywhere():
-            for start, size in runs_of(self.count, self.number, longest=self.longest):
-                seed(start)(draw_settings(size, Phase.generate, Phase.shrink)(given(self.strategy)(holds)))()
+        with suppress(LawBroken, PipelineError, Flaky, _TimeIsUp):
+            draw(self.strategy, holds, self.count, self.number, Phase.generate, Phase.shrink, longest=self.longest)
         return min(broken, key=size_of, default=None)
 
     def __str__(self) -> str:

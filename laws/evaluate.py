@@ -191,7 +191,7 @@ def evaluate(
     calls: Sequence[Sequence[Any]],
     machine: Any,
     *,
-    seen: Callable[[str, Input | Node, Any], object] | None = None,
+    seen: Callable[[str, Input | Node, Any], object] = lambda *_: None,
     leaves_alone: frozenset[str] | None = None,
 ) -> Meaning:
     """Run a program and return its meaning.
@@ -215,23 +215,19 @@ def evaluate(
     >>> evaluate(Program.of({"": graph}, signature=signature), [(2,), (3,)], ToyMachine()).outputs
     ((-2,), (-3,))
     """
-    run, names = _Run(program, machine, seen, leaves_alone, machine.load(program.state)), _state_names(program)
+    run, names = _Run(program, machine, seen, leaves_alone), _state_names(program)
+    machine.load(program.state)
 
-    def contents(kinds: Container[SlotKind]) -> dict[str, Any]:
+    def contents(kinds: Container[SlotKind]) -> Mapping[str, Any]:
         chosen = {name: slot for name, slot in names.items() if program.state[slot].kind in kinds}
-        return {name: machine.shown(machine.save(run.slots[slot])) for name, slot in chosen.items()}
+        return {name: machine.shown(machine.save(machine.slots[slot])) for name, slot in chosen.items()}
 
-    before = contents({SlotKind.CONSTANT})
+    before = contents({SlotKind.CONSTANT}).items()
     made = [run.call(leaves) for leaves in calls]
-    state = contents(SlotKind)
     # Unchanged constants show in the results: equal programs may have other constants.
-    unseen = [name for name, shown in before.items() if state[name] == shown]
-    return Meaning(
-        outputs=tuple(outputs for outputs, _ in made),
-        inputs=tuple(inputs for _, inputs in made),
-        state=tuple([(name, shown) for name, shown in state.items() if name not in unseen]),
-        effects=tuple((kind, tuple(happened)) for kind, happened in sorted(machine.effects.items())),
-    )
+    state = [pair for pair in contents(SlotKind).items() if pair not in before]
+    effects = [(kind, tuple(happened)) for kind, happened in sorted(machine.effects.items())]
+    return Meaning(tuple([one for one, _ in made]), tuple([one for _, one in made]), tuple(state), tuple(effects))
 
 
 def _state_names(program: Program) -> dict[str, str]:
@@ -261,29 +257,27 @@ def written_state(program: Program) -> frozenset[str]:
 class _Run:
     program: Program
     machine: Any
-    seen: Callable[[str, Input | Node, Any], object] | None
+    seen: Callable[[str, Input | Node, Any], object]
     leaves_alone: frozenset[str] | None
-    slots: dict[str, Any]
 
     def call(self, leaves: Sequence[Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """Run the root once; return the contents of its user outputs, and of its user inputs afterwards."""
         machine, signature = self.machine, self.program.signature
         rest = iter(leaves)
         sources = {
-            StateInput: lambda spec: self.slots[spec.slot],
+            StateInput: lambda spec: machine.slots[spec.slot],
             UserInput: lambda _: machine.given(next(rest)),
             Token: lambda _: None,
         }
         values = [sources[type(spec)](spec) for spec in signature.inputs]
         results = self.body(self.program.root, values, "")
         # Save all results before the first write: a new value may be the old contents of another.
-        saved = [machine.save(result) for result in results]
-        for spec, result in zip(signature.outputs, saved, strict=True):
+        pairs = list(zip(signature.outputs, map(machine.save, results), strict=True))
+        for spec, result in pairs:
             if type(spec) is StateMutation:
-                machine.write(self.slots[spec.slot], result)
+                machine.write(machine.slots[spec.slot], result)
             elif type(spec) is InputMutation:
                 machine.write(values[spec.index], result)
-        pairs = zip(signature.outputs, saved, strict=True)
         outputs = tuple(machine.shown(result) for spec, result in pairs if type(spec) in GIVEN)
         users = [value for spec, value in zip(signature.inputs, values, strict=True) if type(spec) is UserInput]
         inputs = tuple(machine.shown(machine.save(value)) for value in users)
@@ -292,7 +286,7 @@ class _Run:
         return outputs, inputs
 
     def _write_results(self, results: Sequence[Any], leaves_alone: frozenset[str]) -> None:
-        values = [self.slots[slot] for name, slot in _state_names(self.program).items() if name in leaves_alone]
+        values = [self.machine.slots[slot] for name, slot in _state_names(self.program).items() if name in leaves_alone]
         alone = {storage_key(value) for value in values if isinstance(value, torch.Tensor)}
         for spec, result in zip(self.program.signature.outputs, results, strict=True):
             if type(spec) in GIVEN and isinstance(result, torch.Tensor) and storage_key(result) not in alone:
@@ -303,15 +297,19 @@ class _Run:
         """Run a graph as the body of the module at a path."""
         graph = self.program.graphs[name]
         known = {formal.name: value for formal, value in zip(graph.inputs, values, strict=True)}
-        if self.seen is not None:
-            for formal in graph.inputs:
-                self.seen(name, formal, known[formal.name])
-        before, value = current_modes(), self.reader(known, path)
+        for formal in graph.inputs:
+            self.seen(name, formal, known[formal.name])
+
+        def value(leaf: Arg) -> Any:
+            if type(leaf) is Ref:
+                return known[leaf.name]
+            return (lambda *values: self.body(leaf.graph, values, path)) if type(leaf) is Body else leaf
+
+        before = current_modes()
         try:
             for node in graph.nodes:
                 known[node.name] = self.node(node, value, path)
-                if self.seen is not None:
-                    self.seen(name, node, known[node.name])
+                self.seen(name, node, known[node.name])
                 for closed in node.refs() if type(node.do) is Op and node.do.effects.scope < 0 else ():
                     known.pop(closed, None)
         except BaseException:
@@ -323,7 +321,7 @@ class _Run:
         """Run one node."""
         do = node.do
         if type(do) is Get:
-            return self.slots[join(path, do.slot)]
+            return self.machine.slots[join(path, do.slot)]
         args = thawed(node.args, value)
         if type(do) is Call:
             return self.body(do.graph, args, join(path, do.instance.path))
@@ -331,17 +329,6 @@ class _Run:
         if function is None:
             raise KeyError(f"{do.name} has no target and is unknown to the machine")
         return function(*args, **{key: thawed(arg, value) for key, arg in node.kwargs})
-
-    def reader(self, known: Mapping[str, Any], path: str) -> Callable[[Arg], Any]:
-        """Return a function from the leaves of arguments to their values."""
-
-        def value(leaf: Arg) -> Any:
-            kind = type(leaf)
-            if kind is Ref:
-                return known[leaf.name]
-            return (lambda *values: self.body(leaf.graph, values, path)) if kind is Body else leaf
-
-        return value
 
 
 def meaning_differences(

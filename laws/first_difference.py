@@ -1,16 +1,16 @@
 """``first_difference``: find the first value in which two supposedly equal programs differ.
 
 Both run on the same arguments, node by node, as flat programs, so a tree and its flat program have the same values.  Values are
-matched by name, results by position, state by name.  All values of the first run are kept: this is for debugging.
+matched by name, results by position, state by name.  All values of both runs are kept: this is for debugging.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from attrs import define, evolve, field, frozen
+from attrs import evolve, frozen
 
 from ..ir.effects.resolved import node_effects
 from ..ir.errors import ArgumentError, InputError
@@ -113,30 +113,29 @@ def first_difference(
     call_arguments(args, kwargs, "first_difference")
     one, other = _flat(a, "a"), _flat(b, "b")
     leaves = [_leaves(program, which, args, dict(kwargs or {})) for program, which in ((one, "a"), (other, "b"))]
-    kept: dict[_Key, Any] = {}
-    first = _run(one, [leaves[0]] * calls, seed, kept.__setitem__)
-    comparing = _Comparing(kept, Tolerance(rtol, atol))
+    tolerance, expected, given = Tolerance(rtol, atol), dict[_Key, Any](), dict[_Key, Any]()
+    first = _run(one, [leaves[0]] * calls, seed, expected)
     try:
-        second = _run(other, [leaves[1]] * calls, seed, comparing.compare)
+        second = _run(other, [leaves[1]] * calls, seed, given)
     except Exception as error:  # noqa: BLE001  the first program ran, so the exception is the difference
-        text = f"after it, b raises {type(error).__name__}: {error}"
-        return _located(comparing.found or comparing.difference(comparing.before, text), one.main, other.main)
-    at_the_end = _at_the_end(first, second, comparing)
-    return at_the_end and (_located(comparing.found, one.main, other.main) if comparing.found else at_the_end)
+        end = {"how": f"after it, b raises {type(error).__name__}: {error}"}
+    else:
+        end = _at_the_end(first, second, tolerance)
+    if end is None:
+        return None
+    found = _compared(given, expected, tolerance)
+    return _located(found if found.how else evolve(found, **end), one.main, other.main)
 
 
 def _flat(given: Any, which: str) -> Program:
-    match given:
-        case Program():
-            program = given
-        case torch.export.ExportedProgram():
-            program = import_ep(given)
-        case torch.fx.GraphModule():
-            program = import_fx(given)
-        case _:
-            advice = "pass a Program, an ExportedProgram or a GraphModule; px.capture(module, args) imports a module"
-            raise ArgumentError(f"{which} is {kind_of(given)}, not a program: {advice}")
-    return inline(expand(remove_effect_tokens(program)))
+    if isinstance(given, torch.export.ExportedProgram):
+        given = import_ep(given)
+    elif isinstance(given, torch.fx.GraphModule):
+        given = import_fx(given)
+    if not isinstance(given, Program):
+        advice = "pass a Program, an ExportedProgram or a GraphModule; px.capture(module, args) imports a module"
+        raise ArgumentError(f"{which} is {kind_of(given)}, not a program: {advice}")
+    return inline(expand(remove_effect_tokens(given)))
 
 
 def _leaves(program: Program, which: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
@@ -150,7 +149,7 @@ _Key = tuple[int, str, str]
 """The call, the node, and the value that it computes or writes."""
 
 
-def _run(program: Program, calls: Sequence[Sequence[Any]], seed: int, seen: Callable[[_Key, Any], None]) -> Meaning:
+def _run(program: Program, calls: Sequence[Sequence[Any]], seed: int, kept: dict[_Key, Any]) -> Meaning:
     effects = dict(zip([node.name for node in program.main.nodes], node_effects(program, program.main), strict=True))
     values: dict[str, Any] = {}
     count = 0
@@ -165,7 +164,7 @@ def _run(program: Program, calls: Sequence[Sequence[Any]], seed: int, seen: Call
         values[part.name] = pytree.tree_map_only(torch.Tensor, outside_of_levels, value)
         with without_levels():
             for name in (part.name, *(effects[part.name].writes if part.name in effects else ())):
-                seen((count, part.name, name), pytree.tree_map(_comparable, values.get(name)))
+                kept[count, part.name, name] = pytree.tree_map(_comparable, values.get(name))
 
     with seeded(seed), torch.no_grad():
         return evaluate(program, calls, TensorMachine(), seen=look)
@@ -179,40 +178,25 @@ def _comparable(leaf: Any) -> Any:
     return type(leaf) if alone else leaf
 
 
-@define
-class _Comparing:
-    """Compares the values of the second program with those of the first, until one differs."""
-
-    kept: dict[_Key, Any]
-    tolerance: Tolerance
-    found: Difference | None = None
-    before: str = ""
-    call: int = 0
-    new: list[str] = field(factory=list)
-
-    def compare(self, key: _Key, value: Any) -> None:
-        """Compare a value with its counterpart."""
-        if self.found is not None:
-            return
-        self.call, node, name = key
-        if key not in self.kept:
-            self.new += [name] if node == name else []
-            return
-        text = self.differences(value, self.kept[key])
-        if not text:
-            self.before, self.new = node, []
-        elif all(call != self.call or self.differences(value, known) for (call, _, _), known in self.kept.items()):
+def _compared(given: Mapping[_Key, Any], expected: Mapping[_Key, Any], tolerance: Tolerance) -> Difference:
+    # The first value that differs; without words if all values agree that have a counterpart.
+    call, before, new = 0, "", list[str]()
+    for key, value in given.items():
+        call, node, name = key
+        if key not in expected:
+            new += [name] if node == name else []
+        elif not (text := _difference(value, expected[key], tolerance)):
+            before, new = node, []
+        elif all(each[0] != call or _difference(value, known, tolerance) for each, known in expected.items()):
             # No value of the call is equal, so more than names were swapped.
-            self.found = self.difference(node, text if node == name else f"it writes {name}: {text}")
+            how = text if node == name else f"it writes {name}: {text}"
+            return Difference(node, node, call, how, before=before, new=tuple(new[:NEW]))
+    return Difference(before, before, call, "", before=before, new=tuple(new[:NEW]))
 
-    def differences(self, given: Any, expected: Any) -> str:
-        """Return the first difference of two values, in words."""
-        found = differences(given, expected, "", self.tolerance)
-        return found[0].removeprefix(": ") if found else ""
 
-    def difference(self, name: str, how: str, call: int | None = None) -> Difference:
-        """Return a difference here."""
-        return Difference(name, name, self.call if call is None else call, how, before=self.before, new=tuple(self.new[:NEW]))
+def _difference(given: Any, expected: Any, tolerance: Tolerance) -> str:
+    found = differences(given, expected, "", tolerance)
+    return found[0].removeprefix(": ") if found else ""
 
 
 def _located(found: Difference, one: Graph, other: Graph) -> Difference:
@@ -223,13 +207,13 @@ def _located(found: Difference, one: Graph, other: Graph) -> Difference:
     return evolve(found, where=place_of(nodes[0]) if nodes else found.where, a=texts[0], b=texts[1], line=line)
 
 
-def _at_the_end(first: Meaning, second: Meaning, comparing: _Comparing) -> Difference | None:
+def _at_the_end(first: Meaning, second: Meaning, tolerance: Tolerance) -> dict[str, Any] | None:
     results = (("output", second.outputs, first.outputs), ("input", second.inputs, first.inputs))
     pairs = [(call, what, *pair) for what, *both in results for call, pair in enumerate(zip(*both, strict=True))]
     known = dict(first.state)
     pairs += [(len(first.outputs) - 1, f"the state {name}", one, known[name]) for name, one in second.state if name in known]
     for call, what, given, expected in pairs:
-        for text in differences(given, expected, what, comparing.tolerance):
+        for text in differences(given, expected, what, tolerance):
             name, _, how = text.partition(": ")
-            return comparing.difference(name, how, call)
+            return {"name": name, "where": name, "call": call, "how": how}
     return None

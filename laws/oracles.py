@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 
@@ -35,14 +35,13 @@ class GradientMachine(TensorMachine):
         """The tensors with gradients, by their names in messages."""
         self.count = 0
 
-    def load(self, state: State) -> dict[str, Any]:
-        """Return copies of the tensors with the same ``requires_grad``."""
-        values = super().load(state)
-        for names in state.by_cell.values():
-            value = values[names[0]]
-            if isinstance(value, torch.Tensor) and state[names[0]].value.requires_grad:
-                self.leaves[names[0]] = value.requires_grad_()
-        return values
+    def load(self, state: State) -> None:
+        """Copy the tensors with the same ``requires_grad``."""
+        super().load(state)
+        for name, *_ in state.by_cell.values():
+            value = self.slots[name]
+            if isinstance(value, torch.Tensor) and state[name].value.requires_grad:
+                self.leaves[name] = value.requires_grad_()
 
     def given(self, leaf: Any) -> Any:
         """Return a copy of a tensor, with ``requires_grad`` if possible; other leaves unchanged."""
@@ -57,13 +56,12 @@ class GradientMachine(TensorMachine):
         return value.clone() if isinstance(value, torch.Tensor) else value
 
 
-def tensor_gradients(program: Program, calls: Sequence[Sequence[Any]], *, seed: int = 0) -> Mapping[str, Any]:
+def tensor_gradients(program: Program, calls: Sequence[Sequence[Any]]) -> Mapping[str, Any]:
     """Return the gradients of all outputs, for each parameter and input; None if no output depends on it.
 
     Args:
         program: a program of real operators at any stage, on the CPU; its state is not changed.
         calls: the leaves of the user inputs, for each call; each call starts with the original state.
-        seed: of torch's generator, which is restored afterwards.
 
     >>> from purefx.ir.importing import import_ep
     >>> linear = torch.nn.Linear(2, 1, bias=False)
@@ -75,7 +73,7 @@ def tensor_gradients(program: Program, calls: Sequence[Sequence[Any]], *, seed: 
     for number, leaves in enumerate(calls):
         machine = GradientMachine()
         # A program may write to values that are needed to go back.
-        with seeded(seed), torch.enable_grad(), torch.autograd.graph.allow_mutation_on_saved_tensors():
+        with seeded(0), torch.enable_grad(), torch.autograd.graph.allow_mutation_on_saved_tensors():
             meaning = evaluate(program, [leaves], machine)
             values = [shown.tensor for shown in (*meaning.outputs[0], *meaning.inputs[0]) if type(shown) is Contents]
             parts = [_weighted(value) for value in values if value.requires_grad]
@@ -88,11 +86,6 @@ def tensor_gradients(program: Program, calls: Sequence[Sequence[Any]], *, seed: 
 
 class _Unsaved(TensorMachine):
     """Shows results themselves in place of copies."""
-
-    def load(self, state: State) -> dict[str, Any]:
-        """Return copies of the state, and keep them."""
-        self.slots = super().load(state)
-        return self.slots
 
     def save(self, value: Any) -> Any:
         """Return the value itself."""
@@ -145,8 +138,6 @@ Calls = Sequence[tuple[tuple[Any, ...], dict[str, Any]]]
 
 Check = Literal["structure", "behaviour", "gradients"]
 
-CHECKS: tuple[Check, ...] = ("structure", "behaviour", "gradients")
-
 
 def assert_same_as_eager(
     module: torch.nn.Module,
@@ -155,7 +146,7 @@ def assert_same_as_eager(
     *,
     rtol: float = 0.0,
     atol: float = 0.0,
-    checks: Iterable[Check] = CHECKS,
+    checks: Iterable[Check] = get_args(Check),
 ) -> None:
     """Raise unless a module is observably the same as in eager mode.
 
@@ -239,15 +230,15 @@ def behaviour_differences(
     >>> behaviour_differences(torch.nn.ReLU(), torch.nn.GELU(), [((-torch.ones(1),), {})])
     ['call 0, output: got float32[1] (0.0), expected float32[1] (-0.15865525603294373): 1 of 1 numbers differ, by up to 0.16']
     """
-    module, eager = copy.deepcopy(module), copy.deepcopy(eager)
+    module, eager, tolerance = copy.deepcopy(module), copy.deepcopy(eager), Tolerance(rtol, atol)
     found: list[str] = []
     for number, call in enumerate(calls):
         given, expected = copy.deepcopy(call), copy.deepcopy(call)
         with torch.no_grad():
             result, wanted = _run(module, given, number), _run(eager, expected, number)
-        found += value_differences(result, wanted, rtol=rtol, atol=atol, where=f"call {number}, output")
-        found += value_differences(given, expected, rtol=rtol, atol=atol, where=f"call {number}, arguments after it")
-    return found + named_differences(_state(module), _state(eager), f"after {len(calls)} calls, state", rtol=rtol, atol=atol)
+        found += differences(result, wanted, f"call {number}, output", tolerance)
+        found += differences(given, expected, f"call {number}, arguments after it", tolerance)
+    return found + named_differences(_state(module), _state(eager), f"after {len(calls)} calls, state", tolerance)
 
 
 def gradient_differences(
@@ -269,7 +260,7 @@ def gradient_differences(
     >>> gradient_differences(copy.deepcopy(linear), linear, [((torch.ones(1, 2),), {})])
     []
     """
-    return named_differences(_gradients(module, calls), _gradients(eager, calls), "gradient of", rtol=rtol, atol=atol)
+    return named_differences(_gradients(module, calls), _gradients(eager, calls), "gradient of", Tolerance(rtol, atol))
 
 
 def value_differences(given: Any, expected: Any, *, rtol: float = 0.0, atol: float = 0.0, where: str = "value") -> list[str]:
@@ -288,17 +279,15 @@ def value_differences(given: Any, expected: Any, *, rtol: float = 0.0, atol: flo
     return differences(given, expected, where, Tolerance(rtol, atol))
 
 
-def named_differences(
-    given: Mapping[str, Any], expected: Mapping[str, Any], what: str, *, rtol: float = 0.0, atol: float = 0.0
-) -> list[str]:
+def named_differences(given: Mapping[str, Any], expected: Mapping[str, Any], what: str, tolerance: Tolerance) -> list[str]:
     """Return the differences of named values.
 
-    >>> named_differences({"w": 1}, {"w": 2, "b": 3}, "gradient of")
+    >>> named_differences({"w": 1}, {"w": 2, "b": 3}, "gradient of", Tolerance())
     ['gradient of: missing b', 'gradient of w: got 1, expected 2']
     """
     found = sequence_differences(what, sorted(given), sorted(expected))
     for name in sorted(given.keys() & expected.keys()):
-        found += value_differences(given[name], expected[name], rtol=rtol, atol=atol, where=f"{what} {name}")
+        found += differences(given[name], expected[name], f"{what} {name}", tolerance)
     return found
 
 
@@ -317,10 +306,8 @@ def _gradients(module: torch.nn.Module, calls: Calls) -> Mapping[str, torch.Tens
     module = copy.deepcopy(module)
     module.zero_grad()
     for number, call in enumerate(copy.deepcopy(calls)):
-        leaves = pytree.tree_leaves(_run(module, call, number))
-        parts = [
-            leaf.sum() for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and leaf.requires_grad
-        ]
+        tensors = [leaf for leaf in pytree.tree_leaves(_run(module, call, number)) if isinstance(leaf, torch.Tensor)]
+        parts = [each.sum() for each in tensors if each.is_floating_point() and each.requires_grad]
         if parts:
             torch.autograd.backward(parts)
     return {name: tensor.grad for name, tensor in module.named_parameters()}

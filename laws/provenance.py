@@ -57,11 +57,8 @@ def unknown_origins(before: Program, after: Program) -> Iterator[str]:
 
 
 def _origins(program: Program) -> Iterator[Origin]:
-    for graph in program.graphs.values():
-        for item in (*graph.inputs, *graph.nodes):
-            origin = origin_of(item.meta)
-            if origin is not None:
-                yield origin
+    items = [item for graph in program.graphs.values() for item in (*graph.inputs, *graph.nodes)]
+    return (origin for item in items if (origin := origin_of(item.meta)) is not None)
 
 
 def _origins_of_values(program: Program) -> Origins:

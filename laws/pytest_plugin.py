@@ -66,8 +66,7 @@ class VerifyEach:
 
     def begin(self) -> None:
         """Verify every result from now on."""
-        each, spend = self, Transformation.spend
-        self._spend = spend
+        each, spend = self, self._spend
 
         def verified(self: Transformation, program: Program, fuel: Fuel, **options: Any) -> Program:
             result = spend(self, program, fuel, **options)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import cache, partial
 from types import MappingProxyType
@@ -137,13 +137,11 @@ def attempts(tier: Tier, stage: Stage, barred: frozenset[str] = frozenset()) -> 
 @cache
 def _imported(tier: Tier, *, directly: bool, barred: frozenset[str] = frozenset()) -> st.SearchStrategy[Case]:
     # Cases before any pass.
-    match tier:
-        case "toy":
-            return st.builds(Case, programs("tree" if directly else "flat"), VARIANTS)
-        case "aten":
-            return st.builds(lambda made, seed: Case(import_ep(made.ep), seed, made.calls), exported_programs(barred), VARIANTS)
-        case "modules":
-            return st.builds(_case_of_modules, module_trees(), VARIANTS)
+    if tier == "toy":
+        return st.builds(Case, programs("tree" if directly else "flat"), VARIANTS)
+    if tier == "modules":
+        return st.builds(_case_of_modules, module_trees(), VARIANTS)
+    return st.builds(lambda made, seed: Case(import_ep(made.ep), seed, made.calls), exported_programs(barred), VARIANTS)
 
 
 def _case_of_modules(tree: ModuleTree, seed: int) -> Case:
@@ -157,10 +155,9 @@ def _case_of_modules(tree: ModuleTree, seed: int) -> Case:
 def _moved(case: Case, *, tier: Tier, stage: Stage) -> Case | None:
     # The case at a stage; None if a pass refuses the program.
     try:
-        program = at_stage(case.program, tier, stage)
+        return evolve(case, program=at_stage(case.program, tier, stage))
     except UnsupportedProgram:
         return None
-    return case if program is case.program else evolve(case, program=program)
 
 
 def at_stage(program: Program, tier: Tier, stage: Stage) -> Program:
@@ -229,19 +226,30 @@ APART = 100_003
 """The distance between the seeds of the runs of one number; numbers are small."""
 
 
-def runs_of(count: int, number: int, *, longest: int = RUN) -> Iterator[tuple[int, int]]:
-    """Iterate over the runs that draw some examples: the seed and the number of draws of each.
+def draw(
+    strategy: SearchStrategy[Drawn], use: Callable[[Drawn], None], count: int, number: int, *phases: Phase, longest: int = RUN
+) -> None:
+    """Call a function with examples of a strategy, always the same ones, in several runs of hypothesis.
 
     Args:
-        count: the total number of examples.
-        number: the seed of the first run.
+        strategy: of the examples.
+        use: the function.
+        count: the total number of examples; fewer if hypothesis finds no more.
+        number: selects the draw: the seed of the first run.
+        phases: of hypothesis.
         longest: the number of draws of one run.
 
-    >>> list(runs_of(30, 3))
-    [(3, 12), (100006, 12), (200009, 6)]
+    >>> draw(st.just(1), print, 2, 0, Phase.generate)
+    1
     """
     for start in range(0, count, longest):
-        yield number + start // longest * APART, min(longest, count - start)
+        options = settings(
+            max_examples=min(longest, count - start), phases=phases, suppress_health_check=NO_CHECKS,
+            derandomize=False, database=None, deadline=None, report_multiple_bugs=False, print_blob=False,
+        )  # fmt: skip
+        with same_everywhere():
+            # hypothesis looks at the parameters of the function, and `use` may be built in.
+            seed(number + start // longest * APART)(options(given(strategy)(lambda drawn: use(drawn))))()  # noqa: PLW0108
 
 
 def examples_of(strategy: SearchStrategy[Drawn], count: int, number: int, *, longest: int = RUN) -> list[Drawn]:
@@ -260,16 +268,7 @@ def examples_of(strategy: SearchStrategy[Drawn], count: int, number: int, *, lon
     True
     """
     found: list[Drawn] = []
-    for start, size in runs_of(count, number, longest=longest):
-
-        @seed(start)
-        @draw_settings(size, Phase.generate)
-        @given(strategy)
-        def keep(drawn: Drawn) -> None:
-            found.append(drawn)
-
-        with same_everywhere():
-            keep()
+    draw(strategy, found.append, count, number, Phase.generate, longest=longest)
     return found
 
 
@@ -290,19 +289,3 @@ def same_everywhere() -> Generator[None]:
         patch.object(module, "CONSTANTS_CACHE", cache),
     ):
         yield
-
-
-def draw_settings(examples: int, *phases: Phase) -> settings:
-    """Return the settings for drawing cases: without a database and a time limit.
-
-    Args:
-        examples: the number of draws.
-        phases: of hypothesis.
-
-    >>> draw_settings(3, Phase.generate).max_examples
-    3
-    """
-    return settings(
-        max_examples=examples, phases=phases, suppress_health_check=NO_CHECKS,
-        derandomize=False, database=None, deadline=None, report_multiple_bugs=False, print_blob=False,
-    )  # fmt: skip

@@ -43,6 +43,8 @@ class TensorMachine:
     """
 
     def __init__(self) -> None:
+        self.slots: dict[str, Any] = {}
+        """The state, after ``load``."""
         self.effects: dict[str, list[Any]] = {"emitted": []}
         self.functions: Mapping[str, Callable[..., Any]] = {
             "aten._print.default": self.effects["emitted"].append,
@@ -54,27 +56,29 @@ class TensorMachine:
         result = self.functions.get(str(target), target)(*args, **kwargs)
         return (token, *result) if isinstance(result, tuple) else (token, result)
 
-    def load(self, state: State) -> dict[str, Any]:
-        """Return copies of the state, with the ties and the shared memory of the originals."""
-        memories: dict[int, torch.UntypedStorage] = {}
+    def load(self, state: State) -> None:
+        """Copy the state, with the ties and the shared memory of the originals.
+
+        >>> from purefx.ir import Slot, pmap
+        >>> z = torch.ones(1, dtype=torch.complex64)
+        >>> slots = {"z": Slot(SlotKind.BUFFER, z, 0, 0), "conjugate": Slot(SlotKind.BUFFER, z.conj(), 1, 0)}
+        >>> machine = TensorMachine()
+        >>> machine.load(State(tuple(slots), pmap(slots)))
+        >>> machine.slots["z"].mul_(2j).tolist(), machine.slots["conjugate"].tolist()
+        ([2j], [-2j])
+        """
         cells: dict[int, Any] = {}
-        memo: dict[Any, Any] = {"torch": memories}
-        for name in state:
+        memo: dict[int, Any] = {}
+        # Modules come last, so that they share the copied tensors.
+        for name in sorted(state, key=lambda name: state[name].kind is SlotKind.MODULE):
             slot = state[name]
-            if slot.cell in cells or slot.kind is SlotKind.MODULE:
-                continue
-            if not is_plain(slot.value):
+            if slot.cell not in cells and is_plain(slot.value):
+                plain = slot.value.detach()
+                cells[slot.cell] = window_on(copy.deepcopy(plain.untyped_storage(), memo), plain)
+            elif slot.cell not in cells:
                 cells[slot.cell] = copy_value(name, slot.value, memo)
-                continue
-            plain = slot.value.detach()
-            key = storage_key(plain)
-            memory = memories[key] if key in memories else memories.setdefault(key, plain.untyped_storage().clone())
-            cells[slot.cell] = window_on(memory, plain)
-        # Copy modules last, with the same memo, so that they share the copied tensors.
-        memo.update({id(state[name].value): cells[state[name].cell] for name in state if name not in state.modules})
-        for name in state.modules:
-            cells[state[name].cell] = copy.deepcopy(state[name].value, memo)
-        return {name: cells[state[name].cell] for name in state}
+            memo[id(slot.value)] = cells[slot.cell]
+        self.slots = {name: cells[state[name].cell] for name in state}
 
     def given(self, leaf: Any) -> Any:
         """Return a copy of a tensor; other leaves unchanged."""

@@ -64,18 +64,16 @@ def _with_names(program: Program, ids: Mapping[str, str], naming: Callable[[Grap
 
 
 def _with_new_names(graph: Graph, names: Mapping[str, str], ids: Mapping[str, str]) -> Graph:
-    def use(arg: Arg) -> Arg:
-        return map_refs(arg, new)
-
     def new(ref: Ref | Body) -> Arg:
         return Body(ids[ref.graph]) if isinstance(ref, Body) else Ref(names[ref.name])
 
     def placed(node: Node) -> Node:
         do = Call(node.do.instance, ids[node.do.graph]) if type(node.do) is Call else node.do
-        return evolve(node, name=names[node.name], do=do, args=use(node.args), kwargs=use(node.kwargs))
+        args, kwargs = map_refs(node.args, new), map_refs(node.kwargs, new)
+        return evolve(node, name=names[node.name], do=do, args=args, kwargs=kwargs)
 
     inputs = tuple(evolve(formal, name=names[formal.name]) for formal in graph.inputs)
-    return Graph(inputs, tuple(placed(node) for node in graph.nodes), use(graph.output))
+    return Graph(inputs, tuple(placed(node) for node in graph.nodes), map_refs(graph.output, new))
 
 
 def reordered(program: Program, *, seed: int = 0) -> Program:

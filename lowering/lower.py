@@ -6,8 +6,6 @@ and no effect tokens.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Literal
 
 import torch
@@ -30,7 +28,7 @@ from ..transforms.convert.devices import Devices, materialise, moved_program
 from .calls.arguments import CallPlan
 from .calls.root import bound_class, class_of, root_of
 from .code.compiled import bodies_of
-from .modules.context import LoweringContext
+from .modules.context import LoweringContext, StateNames
 from .modules.module import RESERVED, Bound, Place, new_module
 from .modules.tree import Tree, grow
 
@@ -89,14 +87,14 @@ def lower_unchecked(
     device: torch.device | None = None,
     *,
     copy: bool = False,
-    hooked: Mapping[str, str] = MappingProxyType({}),
+    names: StateNames | None = None,
 ) -> torch.nn.Module:
     """Lower a program that is known to be valid."""
     program = writing_parameters(executable(original))
     devices = None if device is None else Devices(device)
     if devices is not None:
         program = moved_program(program, devices)
-    context = LoweringContext.of(program, original, to, hooked)
+    context = LoweringContext.of(program, original, to, names)
     bodies, codes = bodies_of(context, reserved=RESERVED)
     classes = {name: class_of(body, to) for name, body in bodies.items()}
     callers = [node for name in program.order for node in program.graphs[name].callers]

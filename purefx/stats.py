@@ -18,7 +18,7 @@ from purefx.ir.arguments import Ref, thawed
 from purefx.ir.calls.call_graph import bodies_of_calls
 from purefx.ir.errors import ArgumentError
 from purefx.ir.graph import Node, Op
-from purefx.ir.inference import UNKNOWN, CallValues, ExampleValues, running
+from purefx.ir.inference import UNKNOWN, CallValues, ExampleValues, described, running
 from purefx.ir.meta import Meta
 from purefx.ir.names import escaped, join, way_to
 from purefx.ir.own_operators import tensors_of
@@ -55,12 +55,11 @@ class FlopCounter:
             return None
         if not any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves((args, kwargs))):
             return None  # it would allocate memory, print, or draw random numbers
-        key = (do.name, *map(self.values.described, (*args, *kwargs, *kwargs.values())))
-        known = {} if None in key else self._known  # nodes without a key (views of expanded tensors) are counted each time
-        if key not in known:
+        key = do.name, described(args), described(kwargs)
+        if key not in self._known:
             with running(self.values.mode):
-                known[key] = _counted(do.target, args, kwargs)
-        return known[key]
+                self._known[key] = _counted(do.target, args, kwargs)
+        return self._known[key]
 
 
 def _counted(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int | None:

@@ -21,6 +21,9 @@ from ..torch_private import fields_of, pytree
 
 EMPTY = pytree.tree_structure(((), {}))
 
+DICTS = (dict, OrderedDict, defaultdict)
+"""The dicts that pytree flattens by key; the context of a registered subclass may be anything."""
+
 
 @frozen(eq=False)
 class ArgumentTree:
@@ -148,7 +151,7 @@ def key_paths(spec: Any, value: Any = None) -> list[tuple[Any, ...]]:
 
 def _keys(spec: Any) -> list[Any]:
     kind, context, count = spec.type, spec.context, spec.num_children
-    if kind in (dict, OrderedDict, defaultdict):
+    if kind in DICTS:
         return [pytree.MappingKey(key) for key in (context[1] if kind is defaultdict else context)]
     if kind is namedtuple:  # noqa: PYI024  # only its identity is used
         return [pytree.GetAttrKey(field) for field in fields_of(context)]
@@ -190,15 +193,15 @@ def flatten(value: Any, spec: Any, path: str) -> list[Any]:
         return [value]
     if spec.type is not _node_type(value) and not (isinstance(value, FX_CONTAINERS) and isinstance(value, spec.type)):
         raise InputError(f"argument {path}: expected a {_type_name(spec)}, got a {type(value).__name__}")
-    if isinstance(value, dict):
-        keys = list(spec.context[1] if spec.type.__name__ == "defaultdict" else spec.context)
+    if spec.type in DICTS:
+        keys = list(spec.context[1] if spec.type is defaultdict else spec.context)
         if set(keys) != set(value):
             raise InputError(f"argument {path}: expected the keys {keys}, got {list(value)}")
         parts = [(value[key], f"{path}[{key!r}]") for key in keys]
     else:
         children, context = pytree.SUPPORTED_NODES[spec.type].flatten_fn(value)
         parts = [(child, f"{path}[{index}]") for index, child in enumerate(children)]
-        if len(parts) != spec.num_children or (context != spec.context and spec.context is not None):
+        if len(parts) != spec.num_children or context != spec.context:
             wanted, found = _described(spec.num_children, spec.context), _described(len(parts), context)
             raise InputError(f"argument {path}: expected a {_type_name(spec)} of {wanted} as it was exported, got {found}")
     return [leaf for (part, where), inner in zip(parts, spec.children(), strict=True) for leaf in flatten(part, inner, where)]
@@ -215,5 +218,4 @@ def _described(count: int, context: Any) -> str:
 
 
 def _type_name(spec: Any) -> str:
-    kind = spec.context if spec.type is namedtuple else spec.type  # noqa: PYI024  # only its identity is used
-    return getattr(kind, "__name__", str(kind))
+    return (spec.context if spec.type is namedtuple else spec.type).__name__  # noqa: PYI024  # only its identity is used

@@ -44,8 +44,8 @@ from ..state import Slot, SlotKind, State
 from ..tensors import TensorIds
 from ..text.arguments import frozen_arg
 from ..torch_private import (
-    EXPORT_HOOKS,
     FAKE_REFUSALS,
+    TRACING,
     FakeTensorMode,
     PyTreeCodeGen,
     codegen_of,
@@ -81,7 +81,7 @@ def read_traced_signature(module: torch.fx.GraphModule, output: Arg) -> tuple[Si
             f"graph.set_codegen(torch.fx.graph.CodeGen()){_REPLAYED.get(maker, '')}"
         )
     for hook in hooks_of(module):
-        if getattr(hook, "__module__", None) != EXPORT_HOOKS:
+        if getattr(hook, "__module__", None) != TRACING:
             raise UnsupportedProgram("the module has forward hooks, which are not part of the graph; remove them first")
     if "forward" in module.__dict__:
         raise UnsupportedProgram("`forward` is set on the module itself and overrides its graph; delete module.forward first")

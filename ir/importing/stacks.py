@@ -38,8 +38,6 @@ EXPORT_ROOT = "_export_root"
 Entries = tuple[tuple[str, tuple[str, Any]], ...]
 """A module stack as tracers write it: pairs of a key and (path, class)."""
 
-UNREAD: Any = object()
-
 STEP = re.compile(r"""\.(?P<name>\w+)|\[(?:(?P<index>\d+)|(['"])(?P<text>[^\]]+)\3)\]""")
 """A step of a path as Dynamo spells it: ``.name``, ``[0]`` or ``['name']``."""
 
@@ -52,8 +50,8 @@ class StackReader:
 
     def __init__(self) -> None:
         self.types: dict[str, str] = {}
-        self._known: dict[Any, Stack | None] = {}
-        self._frames: dict[tuple[str, str], Frame] = {}
+        self._known: dict[Any, tuple[Stack, bool]] = {}
+        """Each stack that was read, and whether calls inside of it belong to it: it did not end before its last entry."""
         self._around: dict[Frame, Stack] = {}
 
     def read(self, raw: Mapping[str, tuple[str, Any]] | None, *, below: str | None = None) -> Stack | None:
@@ -66,32 +64,38 @@ class StackReader:
         Raises:
             AttributeError, TypeError, ValueError: it is not a dict of key to (path, class).
         """
-        if not raw:
-            return None
-        entries = tuple(raw.items())
-        key = (entries, below) if below is not None else entries
-        stack = self._known.get(key, UNREAD)
-        if stack is UNREAD:
-            stack = self._known[key] = self._parse(entries, below)
-        return stack
+        return None if not raw or EMPTY_STACK_KEY in raw else self._read(tuple(raw.items()), below)[0]
 
-    def _parse(self, entries: Entries, below: str | None) -> Stack | None:
+    def _read(self, entries: Entries, below: str | None) -> tuple[Stack, bool]:
+        key = entries if below is None else (entries, below)
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = self._parse(entries, below)
+        return known
+
+    def _parse(self, entries: Entries, below: str | None) -> tuple[Stack, bool]:
+        stack, is_whole = self._read(entries[:-1], below) if len(entries) > 1 else ((), True)
+        if not is_whole:
+            return stack, False
+        key, (way, kind) = entries[-1]
+        path, number = self._spelled(key, way)
+        if path is None:
+            return (), False
+        if kind:  # "" if a program that was exported again does not know the class
+            self.types.setdefault(path, class_name(kind))
+        if not path:
+            return stack, True
+        frame = Frame(path, int(number) if number.isdecimal() and len(number) < 10 else 0)
+        is_whole = path != below and not self._is_elsewhere(frame, stack)
+        return (*stack, frame) if is_whole else stack, is_whole
+
+    def _spelled(self, key: str, way: str) -> tuple[str | None, str]:
+        # The path of a module, "" for the root and None if it is unreadable, and the number of the call.
         raise NotImplementedError
-
-    def _frame(self, path: str, number: str) -> Frame:
-        frame = self._frames.get((path, number))
-        if frame is None:
-            call = int(number) if number.isdecimal() and len(number) < 10 else 0
-            frame = self._frames[path, number] = Frame(path, call)
-        return frame
 
     def _is_elsewhere(self, frame: Frame, stack: Stack) -> bool:
         # Tracers name the children of a module that they reach without a path as if they were children of the root.
         return self._around.setdefault(frame, stack) != stack
-
-    def _note(self, place: str, kind: Any) -> None:
-        if kind:  # "" if a program that was exported again does not know the class
-            self.types.setdefault(place, class_name(kind))
 
 
 class ExportedStacks(StackReader):
@@ -144,21 +148,14 @@ class ExportedStacks(StackReader):
             else:
                 counts[place] = max(counts.get(place, 0), int(number) + 1)
 
-    def _parse(self, entries: Entries, below: str | None) -> Stack | None:  # noqa: ARG002
-        if len(entries) == 1 and entries[0][0] == EMPTY_STACK_KEY:
-            return None
-        stack: Stack = ()
-        for key, (way, kind) in entries:
-            name, _, number = key.partition("@")
-            path = self.where.get(way, str(way))
-            self._note(path, kind)
-            self.objects.setdefault(name, {})[path] = None
-            if path:
-                frame = self._frame(path, self.numbers.get((way, key), number.rpartition("@")[2]))
-                if self._is_elsewhere(frame, stack) and frame not in stack:  # verify finds a call inside of itself
-                    break
-                stack = (*stack, frame)
-        return stack
+    def _spelled(self, key: str, way: str) -> tuple[str | None, str]:
+        name, _, number = key.partition("@")
+        path = self.where.get(way, str(way))
+        self.objects.setdefault(name, {})[path] = None
+        return path, self.numbers.get((way, key), number.rpartition("@")[2])
+
+    def _is_elsewhere(self, frame: Frame, stack: Stack) -> bool:
+        return super()._is_elsewhere(frame, stack) and frame not in stack  # verify finds a call inside of itself
 
     def cells(self, paths: Iterable[str]) -> dict[str, int]:
         """Return which modules are one object, as numbers by path.
@@ -182,35 +179,23 @@ class ExportedStacks(StackReader):
 
 
 class TracedStacks(StackReader):
-    """Reads the stacks of any tracer; a stack ends at its first unreadable entry.
+    """Reads the stacks of any tracer; a stack with an unreadable entry is empty.
 
     >>> stacks = TracedStacks()
     >>> stacks.read({"": ("", "M"), "L__self___up": ("L['self'].up[0]", "Linear"), "x@1": ("up.0.act", "ReLU")})
     (Frame(path='up.0', call=0), Frame(path='up.0.act', call=1))
     """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.last: dict[str, int] = {}
-        """The highest number of a call of each module."""
+    def last(self) -> dict[str, int]:
+        """Return the highest number of a call of each module."""
+        found: dict[str, int] = {}
+        for frame in self._around:
+            found[frame.path] = max(found.get(frame.path, 0), frame.call)
+        return found
 
-    def _parse(self, entries: Entries, below: str | None) -> Stack:
-        stack: Stack = ()
-        for key, (spelled, kind) in entries:
-            spelled, _, inner = spelled.partition("@")
-            place = read_place(spelled)
-            if place is None:
-                return ()
-            self._note(place, kind)
-            if place == below:
-                break
-            if place:
-                frame = self._frame(place, key.rpartition("@")[2] if "@" in key else inner)
-                if self._is_elsewhere(frame, stack):
-                    break
-                stack = (*stack, frame)
-                self.last[place] = max(self.last.get(place, 0), frame.call)
-        return stack
+    def _spelled(self, key: str, way: str) -> tuple[str | None, str]:
+        spelled, _, number = way.partition("@")
+        return read_place(spelled), key.rpartition("@")[2] if "@" in key else number
 
 
 def read_place(text: object) -> str | None:

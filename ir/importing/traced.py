@@ -20,13 +20,13 @@ from ..errors import InvalidProgram, UnsupportedProgram, Violation
 from ..graph import Call, Frame, Get, Stack
 from ..names import FROM_ROOT, Names, is_identifier, join, way_to
 from ..operators import Declared
-from ..own_operators import op_to_call
+from ..own_operators import CALL_GUARDS, CALL_MODULE
 from ..persistent import pmap
 from ..program import Module
 from ..signature import RestType
 from ..state import Slot, SlotKind, State
 from ..tensors import TensorIds
-from ..torch_private import PyTreeCodeGen, generator_of_code, hooks_of, unsaved_buffers
+from ..torch_private import PyTreeCodeGen, checks_inputs, generator_of_code, hooks_of, unsaved_buffers
 from ..verify.findings import short
 from .reader import Front, GraphReader, Job, find, where
 from .stacks import TracedStacks, traced_backward, with_backward_calls
@@ -56,6 +56,7 @@ class TracedFront(Front):
         self._roles: dict[tuple[int, int, str], str] = {}
         for fx_node in root.graph.nodes:  # collect the call numbers of the stacks before numbering a call
             self._stack(fx_node)
+        self.last = self.stacks.last()
         self.read(root)
         self.graphs[""] = with_backward_calls(self.graphs[""], self.traced.backward)
 
@@ -136,7 +137,7 @@ class TracedFront(Front):
         path = _path(at.job, relative_path(fx_node.target))
         if not is_transparent(module):
             self.attributes.hold(at.job.holder, path, module)
-            at.add(op_to_call(module), (at.helper("module", Get(path)), *args), kwargs)
+            at.add(CALL_GUARDS if checks_inputs(module) else CALL_MODULE, (at.helper("module", Get(path)), *args), kwargs)
             return
         assert isinstance(module, torch.fx.GraphModule)
         frame, home = self._place(at.job.holder, path, module)
@@ -149,7 +150,7 @@ class TracedFront(Front):
         # Lowered modules have the bodies of later calls of a module beside it, as "path@number".
         base, modules = path.partition("@")[0], self.attributes.modules
         real = next((join(at, base) for at in self.attributes.paths.get(id(holder), ()) if join(at, base) in modules), None)
-        first = self.stacks.last.get(base, -1) + 1 if holder is self.root else 0
+        first = self.last.get(base, -1) + 1 if holder is self.root else 0
         number = self.calls[id(holder), base] = max(self.calls.get((id(holder), base), -1) + 1, first)
         return Frame(base, number), module if real is None or base == path else modules[real]
 

@@ -15,10 +15,10 @@ from .results import (
     shown_value,
     values_of,
 )
-from .values import UNKNOWN, ExampleValues, FakeValues, clone_value, fresh_mode, has_no_result, running
+from .values import UNKNOWN, ExampleValues, FakeValues, clone_value, described, fresh_mode, has_no_result, running
 
 __all__ = [
     "UNKNOWN", "CallValues", "ExampleValues", "FakeValues", "Interpreter", "Run", "agrees", "all_agree",
-    "clone_value", "disagreement_of_branches", "fresh_mode", "has_no_result", "returned_input",
+    "clone_value", "described", "disagreement_of_branches", "fresh_mode", "has_no_result", "returned_input",
     "returned_operand", "running", "shown_value", "values_of",
 ]  # fmt: skip

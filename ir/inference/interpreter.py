@@ -6,9 +6,9 @@ all its runs have in common; ``CallValues`` has those of each run.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from contextlib import suppress
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 import torch
 from attrs import define, evolve, field
 
-from ..analysis.numbers import SYMBOLIC
 from ..arguments import Arg, Body, Ref, thawed
 from ..calls.call_graph import bodies_of
 from ..errors import InvalidProgram, UnsupportedProgram, Violation
@@ -26,9 +25,9 @@ from ..names import join
 from ..program import Program
 from ..signature import Token
 from ..tensors import disagreement
-from ..torch_private import FakeTensor, OpOverload, device_of, is_refusal, pytree
-from .results import agrees, all_agree, is_runnable, opens_region
-from .values import UNKNOWN, FakeValues, depends_on_contents, has_no_result, running
+from ..torch_private import FakeTensor, OpOverload, is_refusal, pytree
+from .results import agrees, all_agree, is_runnable, opens_region, unbacked_in
+from .values import UNKNOWN, FakeValues, depends_on_contents, described, has_no_result, running
 
 GETITEM = "operator.getitem"
 
@@ -115,7 +114,7 @@ class Run:
         owner, do = self.owner, node.do
         if type(do) is Get:
             path = join(self.path, do.slot)
-            self.reads[do.slot] = owner.described(path)
+            self.reads[do.slot] = owner.state_at(path)
             # In a shared body, each module has a separate tensor.
             slot = owner.slots.get(path) if self.graph in owner.shared else None
             if slot is not None and disagreement(node.meta.get("val"), slot.value) is not None:
@@ -135,7 +134,7 @@ class Run:
             symbols |= run.symbols
             is_changed |= bool(run.moved)
             if run.depends:
-                symbols = symbols.union(_unbacked_in(run.result))
+                symbols = symbols.union(unbacked_in(run.result))
         self.symbols |= symbols
         if value is UNKNOWN and not is_changed:
             value = recorded
@@ -180,14 +179,14 @@ class Run:
         if do.name == GETITEM and type(args[0]) is tuple and type(args[1]) is int:
             return args[0][args[1]] if -len(args[0]) <= args[1] < len(args[0]) else UNKNOWN  # other parts may be unknown
         kwargs = {key: self.resolved(arg, node) for key, arg in node.kwargs}
-        if _is_unknown((args, kwargs)):
+        if any(part is UNKNOWN for part in pytree.tree_leaves((args, kwargs))):
             return UNKNOWN
         self.depends |= depends_on_contents(do.target)
         try:
             return self.owner.values.run(node, do.target, args, kwargs)
         except Exception as error:  # noqa: BLE001  an operator may raise anything
             if not is_refusal(error) and not do.effects.through_bodies:
-                self.owner.refusals[self.graph, node.name] = error
+                self.owner.refusals[self.graph, node.name] = self, node, error
             return UNKNOWN
 
     def resolved(self, arg: Arg, node: Node | None = None) -> Any:
@@ -225,7 +224,7 @@ class Interpreter:
         self.source = program
         self.changed = changed
         self.values = FakeValues(program) if values is None else values
-        self.refusals: dict[tuple[str, str], Exception] = {}
+        self.refusals: dict[tuple[str, str], tuple[Run, Node, Exception]] = {}
         """The errors of operators that reject their arguments, by graph and node; their values are unknown."""
         self.slots = dict(program.state.slots.items())
         self.runs: dict[str, list[Run]] = {}
@@ -253,7 +252,7 @@ class Interpreter:
             return source
         self.walk()
         if self.refusals and not lenient:
-            raise InvalidProgram([_refused(source, *place, error) for place, error in self.refusals.items()])
+            raise InvalidProgram([_refused(*each) for each in self.refusals.values()])
         return source.with_graphs({name: _merged(source.graphs[name], runs) for name, runs in self.runs.items()})
 
     def walk(self) -> Run:
@@ -272,14 +271,14 @@ class Interpreter:
         graph = self.source.graphs[name]
         if not self.values.trusted or (self.changed and any((name, value) in self.changed for value in graph.metas)):
             return True
-        return any(not self.values.has(value) and _has_value(value) for value in (*graph.inputs, *graph.nodes))
+        missing = [value for value in (*graph.inputs, *graph.nodes) if self.values.recorded(value) is UNKNOWN]
+        return any(isinstance(value, Input) or is_runnable(value) for value in missing)
 
     def _operand(self, formal: Input, spec: Any) -> Any:
         kept = formal if (self.source.root, formal.name) not in self.changed else Input(formal.name)
-        try:
+        with suppress(UnsupportedProgram, KeyError):  # a running module keeps no state in its program
             return kept.meta.get("val", UNKNOWN) if type(spec) is Token else self.values.of_input(kept, spec)
-        except (UnsupportedProgram, KeyError):  # a running module keeps no state in its program
-            return UNKNOWN
+        return UNKNOWN
 
     def run(self, name: str, operands: Sequence[Any], path: str) -> Run:
         """Return the run of a graph.
@@ -291,7 +290,7 @@ class Interpreter:
         """
         memory = self.memory.setdefault(name, [])
         for known in memory:
-            reads_alike = all(self.described(join(path, slot)) == read for slot, read in known.reads.items())
+            reads_alike = all(self.state_at(join(path, slot)) == read for slot, read in known.reads.items())
             if reads_alike and agrees(operands, known.operands):
                 return known
         run = Run(self, self.source.graphs[name], name, path, operands)
@@ -312,33 +311,24 @@ class Interpreter:
                 todo += graph.callees
         return self._as_recorded[name]
 
-    def described(self, slot: str) -> Any:
+    def state_at(self, slot: str) -> Hashable:
         """Return a description of a slot that determines the values of its reads."""
-        value = self.slots[slot].value if slot in self.slots else None
-        if not isinstance(value, torch.Tensor):
-            return id(value)
-        return value.dtype, device_of(value), value.layout, value.shape, value.layout is torch.strided and value.stride()
+        return described(self.slots[slot].value if slot in self.slots else None)
 
 
-def _refused(program: Program, graph: str, name: str, error: Exception) -> Violation:
-    node = program.graphs[graph].by_name[name]
-    text = f"its operator rejects its arguments: {(str(error) or type(error).__name__).splitlines()[0]}"
-    path = node.stack[-1].path if node.stack else graph
-    return Violation("inferred-meta", text, graph, name, path, (), source_line(node.meta), "fix the node, or its operands")
-
-
-def _has_value(value: Node | Input) -> bool:
-    if isinstance(value, Input):
-        return True
-    return not has_no_result(value) and (type(value.do) is Call or is_runnable(value))
+def _refused(run: Run, node: Node, error: Exception) -> Violation:
+    reason = (str(error) or type(error).__name__).splitlines()[0]
+    text, advice = f"its operator rejects its arguments: {reason}", "fix the node, or its operands"
+    path = join(run.path, node.stack[-1].path) if node.stack else run.path
+    return Violation("inferred-meta", text, run.graph, node.name, path, (), source_line(node.meta), advice)
 
 
 def _merged(source: Graph, runs: list[Run]) -> Graph:
     if len(runs) == 1:
         return runs[0].body
-    inputs = [_common(formal, [run.inputs[place] for run in runs]) for place, formal in enumerate(source.inputs)]
-    nodes = [_common(node, [run.nodes[place] for run in runs]) for place, node in enumerate(source.nodes)]
-    return source.with_nodes(nodes, inputs=tuple(inputs))
+    inputs = map(_common, source.inputs, zip(*[run.inputs for run in runs], strict=True))
+    nodes = map(_common, source.nodes, zip(*[run.nodes for run in runs], strict=True))
+    return source.with_nodes(list(nodes), inputs=tuple(inputs))
 
 
 def _common(source: Item, items: Sequence[Item]) -> Item:
@@ -363,13 +353,6 @@ def shared_bodies(program: Program) -> frozenset[str]:
     return frozenset(found)
 
 
-def _unbacked_in(value: Any) -> set[str]:
-    # The symbols of data-dependent sizes in a value.
-    parts = value if isinstance(value, tuple | list) else (value,)
-    sizes = [size for part in parts for size in (part.shape if isinstance(part, torch.Tensor) else (part,))]
-    return {name for size in sizes if isinstance(size, SYMBOLIC) for name in re.findall(r"\bu\d+", str(size))}
-
-
 def _with_gaps(value: Any) -> Any:
     # A result, with None for unknown parts.
     if type(value) is not tuple or not any(part is UNKNOWN for part in value):
@@ -382,10 +365,6 @@ def _fills(value: Any, recorded: Any) -> bool:
     if not (type(value) is type(recorded) is tuple and len(value) == len(recorded)):
         return False
     return all(old is None or agrees(new, old) for new, old in zip(value, recorded, strict=True))
-
-
-def _is_unknown(arg: Any) -> bool:
-    return any(part is UNKNOWN for part in pytree.tree_leaves(arg))
 
 
 def _with_value(meta: Meta, value: Any, bindings: Any = None) -> Meta:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
 import torch
-from torch.fx.passes.shape_prop import TensorMetadata
 
-from ..analysis.numbers import SYMBOLIC
 from ..arguments import Arg, Body, Ref, thawed
 from ..effects.resolved import item_of
-from ..graph import Call, Get, Graph, Node, Op
+from ..graph import Call, Graph, Node, Op
 from ..program import Program
-from ..torch_private import FakeTensor, OpOverload, device_of, has_fixed_sizes, pytree
-from .values import running
+from ..torch_private import FakeTensor, OpOverload, device_of
+from .values import described, has_no_result, running
 
 
 def is_runnable(node: Node) -> bool:
@@ -28,8 +28,8 @@ def is_runnable(node: Node) -> bool:
     """
     do = node.do
     if type(do) is not Op:
-        return type(do) is Get
-    return not (do.target is None or do.effects.unknown or do.effects.scope or do.effects.ordered)
+        return True
+    return not (do.target is None or do.effects.unknown or do.effects.scope or do.effects.ordered or has_no_result(node))
 
 
 def opens_region(node: Node) -> int:
@@ -86,24 +86,18 @@ def _maker(graph: Graph, name: str) -> tuple[Node | None, int | None]:
 
 
 def _same(node: Node, target: Any, place: int | None, values: Mapping[str, Any]) -> str | None:
-    names = node.refs()
-    tensors = {name: values[name] for name in names if isinstance(values.get(name), FakeTensor)}
-    modes = {value.fake_mode for value in tensors.values()}
-    if len(modes) != 1 or not values.keys() >= set(names):
-        return None
+    tensors = {name: values[name] for name in node.refs() if isinstance(values.get(name), FakeTensor)}
 
     def leaf(arg: Arg) -> Any:
         return values[arg.name] if type(arg) is Ref else arg
 
-    (mode,) = modes
-    args, kwargs = [thawed(arg, leaf) for arg in node.args], {key: thawed(arg, leaf) for key, arg in node.kwargs}
-    with running(mode):
-        try:
-            found = target(*args, **kwargs)
+    for mode in {value.fake_mode for value in tensors.values()}:
+        # It fails if an operand is unknown, without a fake kernel, and if a size depends on contents.
+        with running(mode), suppress(Exception):
+            found = target(*thawed(node.args, leaf), **dict(thawed(node.kwargs, leaf)))
             found = found if place is None else found[place]
-        except Exception:  # noqa: BLE001  unknown: no fake kernel, or a data-dependent size
-            return None
-    return next((name for name, value in tensors.items() if value is found), None)
+            return next((name for name, value in tensors.items() if value is found), None)
+    return None
 
 
 def returned_input(program: Program, graph: Graph, name: str, known: Mapping[str, Any]) -> str | None:
@@ -121,21 +115,19 @@ def returned_input(program: Program, graph: Graph, name: str, known: Mapping[str
     >>> returned_input(program, program.main, "flatten", {})
     'input'
     """
-    callers: list[tuple[Graph, Node, dict[str, Any]]] = []
     values = {**values_of(graph), **known}
     while True:
         maker, place = _maker(graph, name)
         if maker is None:
-            # An input of the graph itself, or of a callee.
-            if not callers:
-                return name
-            formals = [formal.name for formal in graph.inputs]
-            graph, call, values = callers.pop()
-            found = call.args[formals.index(name)]
-        elif type(maker.do) is Call:
-            callers.append((graph, maker, values))
-            graph, values = _called(program, maker, maker.do, values)
-            found = graph.output[place] if place is not None and type(graph.output) is tuple else graph.output
+            return name
+        if type(maker.do) is Call:
+            # The meta of a shared body may come from another call; the operands of this call are precise.
+            body = program.graphs[maker.do.graph]
+            passed = dict(zip([formal.name for formal in body.inputs], maker.args, strict=True))
+            operands = {formal: values[arg.name] for formal, arg in passed.items() if type(arg) is Ref and arg.name in values}
+            result = body.output[place] if place is not None and type(body.output) is tuple else body.output
+            formal = returned_input(program, body, result.name, operands) if type(result) is Ref else None
+            found = None if formal is None else passed[formal]
         else:
             step = None if type(maker.do) is Op and maker.do.effects.writes else returned_operand(graph, name, values)
             found = None if step is None else Ref(step)
@@ -144,36 +136,14 @@ def returned_input(program: Program, graph: Graph, name: str, known: Mapping[str
         name = found.name
 
 
-def _called(program: Program, node: Node, call: Call, values: Mapping[str, Any]) -> tuple[Graph, dict[str, Any]]:
-    # The meta of a shared body may come from another call; the operands of this call are precise.
-    graph = program.graphs[call.graph]
-    pairs = [(formal.name, arg) for formal, arg in zip(graph.inputs, node.args, strict=True)]
-    operands = {name: values[arg.name] for name, arg in pairs if type(arg) is Ref and arg.name in values}
-    return graph, {**values_of(graph), **operands}
-
-
-def plain_facts(value: Any) -> tuple[Any, ...] | None:
-    """Return a description of a fake tensor of static sizes, or of its metadata, for fast comparison; None for other values.
-
-    >>> plain_facts(torch.ones(2)) is None
-    True
-    """
-    if type(value) is TensorMetadata:
-        return value if all(type(size) is int for size in (*value.shape, *value.stride)) else None
-    if type(value) is not FakeTensor or not has_fixed_sizes(value) or value.layout is not torch.strided:
-        return None
-    return (value.dtype, value.shape, value.stride(), value.fake_device)
-
-
 def all_agree(value: Any, others: Sequence[Any]) -> bool:
     """Return whether a value and each of the others have equal descriptions.
 
     >>> all_agree(torch.ones(2), [torch.zeros(2), torch.ones(2)]), all_agree(torch.ones(2), [torch.ones(3)])
     (True, False)
     """
-    facts = plain_facts(value)  # the description of the value is made once
-    is_plain = facts is not None and all(plain_facts(other) == facts for other in others)
-    return is_plain or all(agrees(value, other) for other in others)
+    facts = described(value)
+    return all(other is value or described(other) == facts for other in others)
 
 
 def agrees(new: Any, old: Any, fresh: Collection[str] = ()) -> bool:
@@ -192,53 +162,25 @@ def agrees(new: Any, old: Any, fresh: Collection[str] = ()) -> bool:
     >>> agrees(torch.ones(1, 3, 2), torch.ones(1, 3, 2).as_strided((1, 3, 2), (2, 2, 1)))
     True
     """
-    known: dict[str, str] = {}
-    todo = [(new, old)]
-    while todo:
-        mine, theirs = todo.pop()
-        if mine is theirs or ((facts := plain_facts(mine)) is not None and facts == plain_facts(theirs)):
-            continue
-        (kind, parts), (other, others) = _apart(mine), _apart(theirs)
-        if kind != other:
-            return False
-        if parts is not None and others is not None:
-            todo += zip(parts, others, strict=True)
-        elif isinstance(mine, SYMBOLIC):
-            left, right = str(mine), str(theirs)
-            if left in fresh and right.startswith("u") and known.setdefault(left, right) == right:
-                continue
-            for symbol, named in known.items():
-                left = left.replace(symbol, named)
-            if left != right:
-                return False
-        elif not isinstance(mine, COMPARED) or mine != theirs:
-            return False
-    return True
+    mine, theirs = described(new), described(old)
+    if new is old or mine == theirs or not fresh:
+        return new is old or mine == theirs
+    # The recorded value has other names for the new symbols.
+    left, right = repr(mine), repr(theirs)
+    names = dict(zip(UNBACKED.findall(left), UNBACKED.findall(right), strict=False))
+    return UNBACKED.sub(lambda found: names.get(found[0], found[0]) if found[0] in fresh else found[0], left) == right
 
 
-def _apart(value: Any) -> tuple[Any, Iterable[Any] | None]:
-    # The kind of a value, and its parts; None for a leaf.
-    if isinstance(value, tuple | list):
-        return len(value), value
-    if isinstance(value, Mapping):
-        keys = sorted(value, key=repr)
-        return keys, [value[key] for key in keys]
-    if isinstance(value, torch.Tensor):
-        return (value.dtype, device_of(value), value.layout, value.dim()), _numbers(value)
-    if pytree.tree_is_leaf(value):
-        return type(value), None
-    parts, spec = pytree.tree_flatten(value)  # a user's container, among the arguments or results of a preserved call
-    return spec, parts
+def unbacked_in(value: Any) -> list[str]:
+    """Return the symbols of data-dependent sizes in a fake value.
+
+    >>> unbacked_in(torch.ones(1))
+    []
+    """
+    return UNBACKED.findall(repr(described(value)))
 
 
-COMPARED = (int, float, str, torch.dtype, torch.device)
-
-
-def _numbers(tensor: torch.Tensor) -> list[Any]:
-    # Without strides of dimensions of size 1: they have no meaning, and fake kernels differ from real ones in them.
-    sizes = list(tensor.shape)
-    strides = tensor.stride() if tensor.layout is torch.strided else ()
-    return sizes + [1 if type(size) is int and size == 1 else stride for size, stride in zip(sizes, strides, strict=False)]
+UNBACKED = re.compile(r"\bu\d+\b")
 
 
 BRANCHES: Mapping[str, slice] = {"higher_order.cond": slice(1, 3), "higher_order.while_loop": slice(1, 2)}
@@ -276,10 +218,9 @@ def _parts(value: Any) -> tuple[Any, ...]:
 def _differ(mine: Any, theirs: Any, *, sized: bool) -> bool:
     if not isinstance(mine, torch.Tensor) or not isinstance(theirs, torch.Tensor):
         return False
-    if (mine.dtype, device_of(mine).type, mine.dim()) != (theirs.dtype, device_of(theirs).type, theirs.dim()):
-        return True
-    pairs = zip(mine.shape, theirs.shape, strict=True)
-    return sized and any(type(one) is type(other) is int and one != other for one, other in pairs)
+    first, second = [(one.dtype, device_of(one).type, one.dim()) for one in (mine, theirs)]
+    sizes = zip(mine.shape, theirs.shape, strict=False) if sized else ()
+    return first != second or any(type(one) is type(other) is int and one != other for one, other in sizes)
 
 
 def shown_value(value: Any) -> str:

@@ -56,13 +56,10 @@ LITERALS = frozenset(
 
 RESULTS: dict[Hashable, tuple[Any, ...]] = {}
 """The dtype, shape, strides and device of operator results, by the operator and the descriptions of its operands: running an
-operator on fake tensors takes 5x as long as a look-up."""
+operator on fake tensors takes 5x as long as a look-up, and layers repeat operators."""
 
 LARGEST = 20_000
 """The maximum number of these results: a search over sizes runs any number of operators."""
-
-NOTHING_ELSE = (0, False, False, False)
-"""The offset and the flags of a new tensor."""
 
 
 @cache
@@ -131,16 +128,28 @@ class FakeValues:
         Raises:
             UnsupportedProgram: the input has no value, and its type does not determine one.
         """
-        if self.has(formal):
-            return formal.meta["val"]
+        if (recorded := self.recorded(formal)) is not UNKNOWN:
+            return recorded
         match spec:
             case StateInput(slot=slot):
                 return self.of_state(self.program.state[slot].value)
             case Token():
                 with LOCK, self.mode:
                     return torch.empty(0)
+            case UserInput(type=LiteralType(value=value)):
+                return freeze(thawed(value))  # as in the meta: a dict, not a Record
+            case UserInput(type=TensorType(dtype=dtype, shape=shape, device=device)):
+                sizes = [self.number(size) for size in shape]
+                with LOCK, self.mode:
+                    return torch.empty(sizes, dtype=dtype, device=device)
+            case UserInput(type=NumberType(kind="int", expr=expr)) if expr is not None:
+                return self.number(expr)
             case UserInput(type=kind):
-                return self.of_type(formal.name, kind)
+                description = kind.description if isinstance(kind, ObjectType) else f"any {getattr(kind, 'kind', 'rest')}"
+                raise UnsupportedProgram(
+                    f"the input {formal.name!r} ({description}) has no fake value, and its type does not determine one; "
+                    "set its meta['val'], as import_fx does with example_inputs="
+                )
 
     def of_state(self, value: Any) -> Any:
         """Return the fake value of the contents of a slot: a tensor of static sizes, or another object itself."""
@@ -151,40 +160,13 @@ class FakeValues:
         with LOCK:
             return self.mode.from_tensor(value, static_shapes=True) if isinstance(value, torch.Tensor) else value
 
-    def of_type(self, name: str, kind: Any) -> Any:
-        """Return a fake value of a type.
-
-        Args:
-            name: the name of the input, for error messages.
-            kind: its type in the signature.
-
-        Raises:
-            UnsupportedProgram: the type does not determine a value.
-        """
-        match kind:
-            case LiteralType(value=value):
-                return freeze(thawed(value))  # as in the meta: a dict, not a Record
-            case TensorType(dtype=dtype, shape=shape, device=device):
-                sizes = [self.number(size) for size in shape]
-                with LOCK, self.mode:
-                    return torch.empty(sizes, dtype=dtype, device=device)
-            case NumberType(kind="int", expr=expr) if expr is not None:
-                return self.number(expr)
-            case _:
-                description = kind.description if isinstance(kind, ObjectType) else f"any {getattr(kind, 'kind', 'rest')}"
-                raise UnsupportedProgram(
-                    f"the input {name!r} ({description}) has no fake value, and its type does not determine one; "
-                    "set its meta['val'], as import_fx does with example_inputs="
-                )
-
     def known_value(self, node: Node) -> tuple[bool, Any]:
         """Return whether the meta of a node has a fake value of the program's mode, and the value."""
         if "val" not in node.meta:
             return has_no_result(node), None
-        value = node.meta["val"]
-        if not self.is_ours(value):
-            return False, None
-        return True, list(value) if type(value) is tuple and _gives_list(node) else value
+        value, target = node.meta["val"], _overload_of(node)
+        is_list = type(value) is tuple and target is not None and len(schema_of(target).returns) == 1
+        return self.is_ours(value), list(value) if is_list else value
 
     def run(self, node: Node, target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Return the result of an operator for fake arguments, within ``running``; errors of the operator propagate.
@@ -195,56 +177,38 @@ class FakeValues:
             args: fake values and literals.
             kwargs: keyword arguments.
         """
+        do = node.do
+        assert type(do) is Op
         work = too_much_work(target, args)
         if work is not None:
             raise UnsupportedProgram(f"node {node.name} computes {work}, which is too expensive to run")
-        key = self._key(node, args, kwargs)
+        key = self._key(do, args, kwargs)
         if (known := RESULTS.get(key)) is not None:
             return fake_of(self.mode, *known)
-        writes = type(node.do) is Op and bool(node.do.effects.writes)
-        operands = [_copied(arg) for arg in args] if writes else args
-        named = {name: _copied(arg) for name, arg in kwargs.items()} if writes else kwargs
-        with without_cache(self.mode) if _aliases_silently(node) else nullcontext():
-            value = target(*operands, **named)
+        if do.effects.writes:
+            # It may change the shape of its operand, which later operators use.
+            args, kwargs = pytree.tree_map_only(FakeTensor, _copied, (args, kwargs))
+        is_silent = bool(do.effects.aliases) and isinstance(target, OpOverload) and not target.is_view
+        with without_cache(self.mode) if is_silent else nullcontext():
+            value = target(*args, **kwargs)
         bindings = fresh_bindings(self.mode.shape_env, value)
         if bindings:
             self.bindings[node.name] = bindings
-        elif key is not None and (facts := self.described(value)) is not None and facts[2:] == NOTHING_ELSE:
+        elif key is not None and type(value) is FakeTensor and _is_ordinary(value) and value.storage_offset() == 0:
             if len(RESULTS) >= LARGEST:
                 RESULTS.clear()
-            RESULTS[key] = facts[1]
+            RESULTS[key] = value.dtype, value.shape, value.stride(), value.fake_device
         return value
 
-    def _key(self, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Hashable | None:
+    def _key(self, do: Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Hashable | None:
         # A key for the result of an operator; None if the result is not one new tensor that its operands determine.
-        do = node.do
-        if type(do) is not Op or not _is_determined(do.target) or do.effects.acts or do.effects.aliases:
+        if not _is_determined(do.target) or do.effects.acts or do.effects.aliases:
             return None
         # Gradients and autocast of an operator change the values of its bodies.
-        if torch.is_grad_enabled() or autocast_is_on():
+        if torch.is_grad_enabled() or autocast_is_on() or not all(map(_is_ordinary, pytree.tree_leaves((args, kwargs)))):
             return None
-        # The results of factories and promotions depend on these too.
-        around = torch.get_default_dtype(), torch.is_inference_mode_enabled()
-        found = [do.target, *around, *map(self.described, (*args, *kwargs, *kwargs.values()))]
-        return None if None in found else tuple(found)
-
-    def described(self, value: Any) -> tuple[Any, ...] | None:
-        """Return a description of a value that determines its effect on operators; None if it would be incomplete."""
-        kind = type(value)
-        if kind is FakeTensor:
-            if value.fake_mode is not self.mode or value.constant is not None or not has_fixed_sizes(value):
-                return None
-            with without_overrides():
-                if value.layout is not torch.strided:
-                    return None
-                facts = (value.dtype, value.shape, value.stride(), value.fake_device)
-                return kind, facts, value.storage_offset(), value.requires_grad, value.is_conj(), value.is_neg()
-        if kind in LITERALS:
-            return kind, value
-        if kind is not list and kind is not tuple:
-            return None
-        parts = [self.described(part) for part in value]
-        return None if None in parts else (kind, *parts)
+        # The results of factories and promotions depend on these modes too.
+        return do.target, torch.get_default_dtype(), torch.is_inference_mode_enabled(), described(args), described(kwargs)
 
     @cached_property
     def _symbols(self) -> dict[str, Any]:
@@ -304,11 +268,7 @@ class FakeValues:
 
     def recorded(self, value: Node | Input) -> Any:
         """Return the value in the meta; ``UNKNOWN`` if it has none of the program's mode."""
-        return value.meta["val"] if self.has(value) else UNKNOWN
-
-    def has(self, value: Node | Input) -> bool:
-        """Return whether the meta of a value has a fake value of the program's mode."""
-        return "val" in value.meta and self.is_ours(value.meta["val"])
+        return value.meta["val"] if "val" in value.meta and self.is_ours(value.meta["val"]) else UNKNOWN
 
     def is_ours(self, value: Any) -> bool:
         """Return whether a value belongs to the program's mode and environment, or to no mode."""
@@ -379,10 +339,45 @@ def _number(value: Any) -> Any:
 
 
 def _copied(arg: Any) -> Any:
-    # An operator that writes may change the shape of its operand, which later operators use.
-    if not isinstance(arg, FakeTensor):
-        return arg
     return torch.empty_strided(arg.shape, arg.stride(), dtype=arg.dtype, device=arg.fake_device)
+
+
+def _is_ordinary(value: Any) -> bool:
+    # Whether the description of an operand is complete: no contents are known, and no conjugate or sign is pending.
+    if type(value) is not FakeTensor:
+        return type(value) in LITERALS
+    with without_overrides():
+        is_plain = value.constant is None and value.layout is torch.strided and has_fixed_sizes(value)
+        return is_plain and not (value.is_conj() or value.is_neg())
+
+
+def described(value: Any) -> Hashable:
+    """Return a description of a fake value: values with equal descriptions have equal types, sizes, strides and devices.
+
+    >>> described(torch.ones(2, 3))
+    (torch.float32, device(type='cpu'), torch.strided, torch.Size([2, 3]), (3, 1))
+    >>> described([1, 2]) == described((1, 2)), described({"a": 1}) == described({"a": True})
+    (True, False)
+    """
+    kind = type(value)
+    if kind in LITERALS:
+        return kind, value
+    if isinstance(value, torch.Tensor):
+        with without_overrides():
+            sizes, strides = value.shape, value.stride() if value.layout is torch.strided else ()
+            if not has_fixed_sizes(value):  # a comparison of symbolic sizes would install a guard
+                sizes, strides = tuple(map(described, sizes)), tuple(map(described, strides))
+            elif 1 in sizes:  # the stride of such a dimension has no meaning, and fake kernels differ from real ones in it
+                strides = tuple([1 if size == 1 else stride for size, stride in zip(sizes, strides, strict=False)])
+            return value.dtype, device_of(value), value.layout, sizes, strides
+    if isinstance(value, SYMBOLIC):
+        return kind, str(value)
+    if isinstance(value, tuple | list):
+        return tuple, *map(described, value)
+    if isinstance(value, Mapping):
+        return Mapping, *[(key, described(value[key])) for key in sorted(value, key=repr)]
+    parts, spec = pytree.tree_flatten(value)  # a user's container, among the arguments or results of a preserved call
+    return (kind, id(value)) if pytree.tree_is_leaf(value) else (spec, *map(described, parts))
 
 
 @contextmanager
@@ -433,18 +428,12 @@ def has_no_result(node: Node) -> bool:
     >>> has_no_result(Node("a", op_of(torch.ops.aten._assert_scalar.default), (True, "m")))
     True
     """
-    target: Any = node.do.target if type(node.do) is Op else None
-    return is_boundary(node) or (isinstance(target, OpOverload) and not schema_of(target).returns)
+    target = _overload_of(node)
+    return is_boundary(node) or (target is not None and not schema_of(target).returns)
 
 
-def _aliases_silently(node: Node) -> bool:
-    target: Any = node.do.target if type(node.do) is Op and node.do.effects.aliases else None
-    return isinstance(target, OpOverload) and not target.is_view
-
-
-def _gives_list(node: Node) -> bool:
-    target: Any = node.do.target if type(node.do) is Op else None
-    return isinstance(target, OpOverload) and len(schema_of(target).returns) == 1
+def _overload_of(node: Node) -> Any:
+    return node.do.target if type(node.do) is Op and isinstance(node.do.target, OpOverload) else None
 
 
 def _parts(value: Any) -> Iterator[Any]:

@@ -25,11 +25,9 @@ def check_release(version: str) -> None:
     release = tuple(map(int, version.split(".")[:2]))
     if not SUPPORTED[0] <= release <= SUPPORTED[1]:
         (major, oldest), (_, newest) = SUPPORTED
-        warnings.warn(
-            f"purefx supports torch {major}.{oldest} to {major}.{newest} and is not tested with the installed torch "
-            f"{version}; install a supported release: pip install 'torch>={major}.{oldest},<{major}.{newest + 1}'",
-            stacklevel=2,
-        )
+        fault = f"purefx supports torch {major}.{oldest} to {major}.{newest} and is not tested with the installed torch {version}"
+        advice = f"install a supported release: pip install 'torch>={major}.{oldest},<{major}.{newest + 1}'"
+        warnings.warn(f"{fault}; {advice}", stacklevel=2)
 
 
 check_release(torch.__version__)

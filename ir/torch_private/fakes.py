@@ -9,7 +9,7 @@ import copy
 import logging
 import threading
 from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from typing import Any, cast
 
 import torch
@@ -24,7 +24,8 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.utils._traceback import CapturedTraceback
 
-from .joints import Late, sympy
+from .joints import Late, assigned, sympy
+from .modes import outside_of_levels
 
 __all__ = [
     "FAKE_REFUSALS", "FakeTensor", "FakeTensorMode", "UnsupportedOperatorException", "autocast_is_on", "device_of", "fake_copy",
@@ -37,22 +38,14 @@ __all__ = [
 # This folder exists to use private names in one place.
 
 
-_numbers: Any = Late("torch.utils._sympy.numbers")
-_ranges: Any = Late("torch.utils._sympy.value_ranges")
 _symbolic: Any = Late("torch.fx.experimental.symbolic_shapes")
 
 FAKE_REFUSALS = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedFakeTensorException)
 """Errors of operators whose result depends on the contents of tensors."""
 
 
-def autocast_is_on() -> bool:
-    """Return whether autocast is on for any device; the public function checks one device at a time.
-
-    >>> with torch.autocast("cpu"):
-    ...     autocast_is_on()
-    True
-    """
-    return bool(torch._C._is_any_autocast_enabled())
+autocast_is_on: Callable[[], bool] = torch._C._is_any_autocast_enabled
+"""Return whether autocast is on for any device; the public function checks one device at a time."""
 
 
 def fake_copy(module: torch.fx.GraphModule, mode: Any) -> torch.fx.GraphModule:
@@ -68,12 +61,10 @@ def per_example(value: torch.Tensor) -> torch.Tensor:
 
     An exporter keeps the values that it traced inside a level, and operators do not accept them after it is closed.
     """
-    batch, levels = value, cast(Any, torch._C)._functorch
-    while levels.is_batchedtensor(batch):
-        batch = levels.get_unwrapped(batch)
-    if batch is value:
+    inner = outside_of_levels(value)
+    if inner is value:
         return value
-    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=device_of(batch))
+    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=device_of(inner))
 
 
 def device_of(tensor: Any) -> torch.device:
@@ -132,41 +123,28 @@ def without_cache(mode: Any) -> AbstractContextManager[None]:
     The cached result shares memory with an operand only if the schema states it, so the first and second results of an
     operator with undeclared aliasing differ.
     """
-    return _switched_off(mode, "cache_enabled")
+    return assigned(mode, "cache_enabled", value=False)
 
 
 def without_kernels(mode: Any) -> AbstractContextManager[None]:
     """Keep a mode from running real kernels on zeros for operators without a fake kernel; torch has no public switch for it."""
-    return _switched_off(mode, "allow_fallback_kernels")
-
-
-@contextmanager
-def _switched_off(mode: Any, name: str) -> Generator[None, None, None]:
-    before = getattr(mode, name)
-    setattr(mode, name, False)
-    try:
-        yield
-    finally:
-        setattr(mode, name, before)
+    return assigned(mode, "allow_fallback_kernels", value=False)
 
 
 @contextmanager
 def silence() -> Generator[None, None, None]:
     """Keep this thread's work on fake tensors and symbolic sizes out of torch's log."""
     # torch logs each operator that refuses its arguments, and each undecided guard; messages of other threads must stay.
-    mine, names = threading.get_ident(), (FakeTensorMode.__module__, "torch.fx.experimental.symbolic_shapes")
-    loggers = [logging.getLogger(name) for name in names]
+    mine = threading.get_ident()
 
     def is_theirs(record: logging.LogRecord) -> bool:
         return record.thread != mine
 
-    for logger in loggers:
-        logger.addFilter(is_theirs)
-    try:
+    with ExitStack() as undo:
+        for logger in map(logging.getLogger, (FakeTensorMode.__module__, "torch.fx.experimental.symbolic_shapes")):
+            logger.addFilter(is_theirs)
+            undo.callback(logger.removeFilter, is_theirs)
         yield
-    finally:
-        for logger in loggers:
-            logger.removeFilter(is_theirs)
 
 
 def has_fixed_sizes(tensor: Any) -> bool:
@@ -214,7 +192,7 @@ def new_symbol(env: Any, name: str, number: int | None, low: int | None, high: i
     is_backed = name.startswith("s") and number is not None
     if is_backed:
         env.add_backed_var_to_val(symbol, number)
-    infinite = _numbers.int_oo
+    infinite = _symbolic.int_oo
     env.constrain_symbol_range(symbol, compiler_min=0 if low is None else low, compiler_max=infinite if high is None else high)
     env.var_to_stack[symbol] = CapturedTraceback.extract(skip=1)
     return cast(torch.SymInt, env.create_symintnode(symbol, hint=number if is_backed else None))
@@ -291,9 +269,8 @@ def symbolic_range(expr: Any, low: int | None, high: int | None) -> tuple[Any, A
     name = getattr(expr, "name", None)
     if name is None:
         return None
-    infinite = _numbers.int_oo
-    symbol = _symbol(name)
-    return symbol, _ranges.ValueRanges(-infinite if low is None else low, infinite if high is None else high)
+    infinite = _symbolic.int_oo
+    return _symbol(name), _symbolic.ValueRanges(-infinite if low is None else low, infinite if high is None else high)
 
 
 def symbol_facts(node: Any, symbol: Any) -> tuple[int | None, int | None, int | None]:
@@ -303,10 +280,9 @@ def symbol_facts(node: Any, symbol: Any) -> tuple[int | None, int | None, int | 
         node: the node of a symbolic number.
         symbol: one of the symbols in its expression.
     """
-    env = node.shape_env
-    bounds = env.var_to_range.get(symbol)
+    bounds = node.shape_env.var_to_range.get(symbol)
     ends = (None, None) if bounds is None else (bounds.lower, bounds.upper)
-    return finite(env.backed_var_to_val.get(symbol)), finite(ends[0]), finite(ends[1])
+    return finite(node.shape_env.backed_var_to_val.get(symbol)), finite(ends[0]), finite(ends[1])
 
 
 def finite(number: Any) -> int | None:

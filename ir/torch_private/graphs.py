@@ -19,15 +19,14 @@ from torch import fx
 from torch._dispatch.python import enable_python_dispatcher
 from torch._export.verifier import SpecViolationError, TrainingIRVerifier, Verifier
 
-from .fakes import _switched_off
-from .joints import Late
+from .joints import TRACING, Late, assigned
 
 __all__ = [
-    "EMPTY_STACK_KEY", "EXPORT_HOOKS", "NodeSource", "PyTreeCodeGen", "PyTreeInfo", "Recorder", "SpecViolationError",
-    "TrainingIRVerifier", "Verifier", "assuming_sizes", "blank_module", "buffers_dict", "checks_inputs", "child_of",
-    "children_dict", "codegen_of", "fields_of", "generator_of_code", "guards_of", "hooks_of", "is_tracing", "parameters_dict",
-    "pytree", "read_node_source", "run_while_tracing", "script_class", "set_guards", "state_of", "storage_key",
-    "times_written", "uncompiled", "unsaved_buffers", "window_on", "with_hooks_of",
+    "EMPTY_STACK_KEY", "NodeSource", "PyTreeCodeGen", "PyTreeInfo", "Recorder", "SpecViolationError", "TrainingIRVerifier",
+    "Verifier", "assuming_sizes", "blank_module", "buffers_dict", "checks_inputs", "children_dict", "codegen_of", "fields_of",
+    "generator_of_code", "guards_of", "hooks_of", "is_tracing", "member_of", "parameters_dict", "pytree", "read_node_source",
+    "run_while_tracing", "script_class", "set_guards", "storage_key", "times_written", "uncompiled", "unsaved_buffers",
+    "window_on", "with_hooks_of",
 ]  # fmt: skip
 
 # pyright: reportPrivateUsage=false
@@ -70,9 +69,8 @@ def generator_of_code(module: torch.fx.GraphModule) -> Any:
     return codegen if type(codegen) in (torch.fx.graph.CodeGen, PyTreeCodeGen) else None
 
 
-def is_tracing() -> bool:
-    """Return whether ``torch.fx.symbolic_trace`` runs the caller; the exporter sets the same flag and does not count."""
-    return torch.fx._symbolic_trace.is_fx_symbolic_tracing()
+is_tracing: Callable[[], bool] = torch.fx._symbolic_trace.is_fx_symbolic_tracing
+"""Return whether ``torch.fx.symbolic_trace`` runs the caller; the exporter sets the same flag and does not count."""
 
 
 def run_while_tracing(function: Callable[[], None]) -> Callable[[], None]:
@@ -115,12 +113,9 @@ def blank_module(kind: type[Module], **attributes: Any) -> Module:
         kind: the class, whose ``__init__`` does not run.
         attributes: further entries of its ``__dict__``.
     """
-    made = _BLANK.copy()
-    for name, container in _CONTAINERS:
-        made[name] = container()
-    made.update(attributes)
     module = kind.__new__(kind)
-    object.__setattr__(module, "__dict__", made)
+    containers = {name: container() for name, container in _CONTAINERS}
+    object.__setattr__(module, "__dict__", {**_BLANK, **containers, **attributes})
     return module
 
 
@@ -157,18 +152,12 @@ def unsaved_buffers(module: torch.nn.Module) -> set[str]:
     return module._non_persistent_buffers_set
 
 
-def child_of(module: Any, name: str) -> Any:
-    """Return a child of a module, or a view beside its children.
+def member_of(module: Any, name: str) -> Any:
+    """Return a child, parameter or buffer of a module, or another attribute: a constant, a view, a parametrized tensor.
 
     ``getattr`` fails before it calls ``Module.__getattr__``, which takes 5x as long.
     """
-    children = module._modules
-    return children[name] if name in children else getattr(module, name)
-
-
-def state_of(module: Any, name: str) -> Any:
-    """Return a parameter or buffer of a module, or another attribute: a constant, a parametrized tensor."""
-    for own in (module._parameters, module._buffers):
+    for own in (module._modules, module._parameters, module._buffers):
         if name in own:
             return own[name]
     return getattr(module, name)
@@ -265,7 +254,7 @@ def checks_inputs(module: Any) -> bool:
     Its class is not public; it has no state, and torch sets its ``forward`` on the instance.
     """
     # If it exists, its module is imported; importing it here would take as long as Dynamo.
-    kind = getattr(sys.modules.get(EXPORT_HOOKS), "GuardsFn", None)
+    kind = getattr(sys.modules.get(TRACING), "GuardsFn", None)
     return kind is not None and type(module) is kind and not hooks_of(module) and "forward" in module.__dict__
 
 
@@ -279,10 +268,6 @@ def script_class(value: Any) -> str:
     if isinstance(value, torch.ScriptObject):
         return str(cast(Any, value)._type().qualified_name())
     return f"{type(value).__module__}.{type(value).__qualname__}"
-
-
-EXPORT_HOOKS = "torch.export._unlift"
-"""The module of the hooks that check the inputs of ``ep.module()``."""
 
 
 _proxies: Any = Late("torch.fx.experimental.proxy_tensor")
@@ -302,7 +287,7 @@ def assuming_sizes(environment: Any) -> Generator[None]:
     if environment is None:
         yield
         return
-    with _switched_off(environment, "_error_on_new_guards"), environment.suppress_guards():
+    with assigned(environment, "_error_on_new_guards", value=False), environment.suppress_guards():
         yield
 
 

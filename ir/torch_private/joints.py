@@ -9,7 +9,6 @@ import importlib
 import threading
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
-from functools import cache
 from typing import Any, cast
 
 import torch
@@ -47,28 +46,24 @@ def write_artifact(name: str, text: Callable[[], str]) -> None:
 
 
 TRACING = "torch.export._unlift"
-"""The module with all imports of torch's first trace."""
+"""The module with all imports of torch's first trace, and with the hooks that check the inputs of ``ep.module()``."""
 
 
 class Late:
     """A module that is imported when one of its attributes is first read.
 
     >>> fractions = Late("fractions")
-    >>> fractions, fractions.Fraction(2, 4)
-    (Late('fractions'), Fraction(1, 2))
+    >>> fractions.Fraction(2, 4)
+    Fraction(1, 2)
     """
 
     def __init__(self, module: str) -> None:
         self._module = module
 
-    def __repr__(self) -> str:
-        return f"Late({self._module!r})"
-
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # Python looks these up on any object
             raise AttributeError(name)
-        found = getattr(importlib.import_module(self._module), name)
-        self.__dict__[name] = found
+        found = self.__dict__[name] = getattr(importlib.import_module(self._module), name)
         return found
 
 
@@ -76,7 +71,6 @@ sympy: Any = Late("sympy")
 """The library of size expressions; torch imports it with the first dynamic size."""
 
 
-@cache
 def register_all() -> None:
     """Import the modules that register operators for streams, collectives and exporters, as torch does at its first trace."""
     importlib.import_module(TRACING)
@@ -91,6 +85,26 @@ LOCK = threading.RLock()
 
 
 @contextmanager
+def assigned(owner: Any, name: str, value: Any) -> Generator[None]:
+    """Give an attribute another value in the context.
+
+    >>> from types import SimpleNamespace
+    >>> owner = SimpleNamespace(size=1)
+    >>> with assigned(owner, "size", 2):
+    ...     owner.size
+    2
+    >>> owner.size
+    1
+    """
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
+
+
+@contextmanager
 def calls_wrapped(around: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Generator[None]:
     """Wrap all calls of modules, in all threads, in the context.
 
@@ -100,13 +114,8 @@ def calls_wrapped(around: Callable[[Callable[..., Any]], Callable[..., Any]]) ->
     Args:
         around: maps the function that torch calls with a module and its arguments to its replacement.
     """
-    with LOCK:
-        call: Any = torch.nn.Module._call_impl
-        torch.nn.Module._call_impl = around(call)
-        try:
-            yield
-        finally:
-            torch.nn.Module._call_impl = call
+    with LOCK, assigned(torch.nn.Module, "_call_impl", around(torch.nn.Module._call_impl)):
+        yield
 
 
 @contextmanager
@@ -124,12 +133,8 @@ def backward_numbered() -> Generator[None]:
         setup_stacktrace_preservation_hooks_from_tensors(outputs)
         return run(outputs, *args, **kwargs)
 
-    with LOCK:
-        autograd._engine_run_backward = numbered
-        try:
-            yield
-        finally:
-            autograd._engine_run_backward = run
+    with LOCK, assigned(autograd, "_engine_run_backward", numbered):
+        yield
 
 
 def traced_joint(module: torch.nn.Module, args: tuple[Any, ...]) -> torch.fx.GraphModule:
@@ -142,8 +147,7 @@ def traced_joint(module: torch.nn.Module, args: tuple[Any, ...]) -> torch.fx.Gra
     from torch._export.utils import _compiling_state_context
     from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
 
-    with ExitStack() as stack:
-        # As in torch.export: modules that check for tracing skip branches on values.
-        stack.enter_context(_compiling_state_context())
+    # As in torch.export: modules that check for tracing skip branches on values.
+    with _compiling_state_context(), ExitStack() as stack:
         # After the stack closes, the result can no longer be compiled, but its graph is complete.
         return aot_export_joint_with_descriptors(stack, module, args).graph_module

@@ -15,8 +15,8 @@ from torch.autograd import forward_ad
 from .operators import OpOverload
 
 __all__ = [
-    "NEURAL_FUNCTIONS", "Modes", "base_of", "current_modes", "entry_of", "is_undisturbed",
-    "mode_objects", "mode_stacks", "outside_of_levels", "own_functions", "restore_modes", "sees_functions", "without_levels",
+    "NEURAL_FUNCTIONS", "Modes", "base_of", "current_modes", "entry_of", "is_undisturbed", "mode_objects", "mode_stacks",
+    "outside_of_levels", "own_functions", "restore_modes", "sees_functions", "without_levels",
 ]  # fmt: skip
 
 
@@ -108,8 +108,6 @@ def own_functions(results: Iterable[torch.Tensor]) -> list[str]:
 without_levels: Any = _C._DisableFuncTorch
 """Runs operators outside of all levels of torch.func."""
 
-_OBJECTS: tuple[type, ...] = (torch.autocast, _C._InferenceMode)
-_exit_autocast: Any = cast(Any, torch.amp.autocast_mode)._exit_autocast
 _KERNELS: list[str] = list(cast(Any, torch.nn.attention)._backend_names)
 _IS_USED: list[Any] = [getattr(_C, f"_get_{name}_sdp_enabled") for name in _KERNELS]
 _USE: list[Any] = [getattr(_C, f"_set_sdp_use_{name}") for name in _KERNELS]
@@ -166,7 +164,7 @@ def mode_objects(values: Iterable[Any]) -> list[Any]:
     >>> mode_objects([1, torch.ones(1)])
     []
     """
-    return list({id(value): value for value in values if isinstance(value, _OBJECTS)}.values())
+    return list({id(value): value for value in values if isinstance(value, torch.autocast | _C._InferenceMode)}.values())
 
 
 def restore_modes(before: Modes, opened: Iterable[Any] = ()) -> None:
@@ -184,12 +182,8 @@ def restore_modes(before: Modes, opened: Iterable[Any] = ()) -> None:
     """
     # An inference mode inside of a level of torch.func keeps the dispatcher's keys of that level, so it is left first.
     for mode in opened:
-        if isinstance(mode, torch.autocast):
-            _exit_autocast(mode)
-        else:
-            mode.__exit__(None, None, None)
-    now = current_modes()
-    if now.depth > before.depth:
+        mode.__exit__(None, None, None)
+    if current_modes().depth > before.depth:
         _C._functorch.pop_dynamic_layer_stack_and_undo_to_depth(before.depth)
     if cast(Any, forward_ad)._current_level < 0:
         with suppress(RuntimeError):  # no graph has entered the level
@@ -197,15 +191,13 @@ def restore_modes(before: Modes, opened: Iterable[Any] = ()) -> None:
     _C._set_grad_enabled(before.grad)
     _C._set_fwd_grad_enabled(before.forward_grad)
     _C._functorch.set_inplace_requires_grad_allowed(before.inplace)
-    if now.hooks != before.hooks:
-        if before.hooks is None:
-            _C._autograd._saved_tensors_hooks_enable()
-        else:
-            _C._autograd._saved_tensors_hooks_disable(before.hooks)
-    if now[-2:] != before[-2:]:
-        for use, used in zip(_USE, before.attention, strict=True):
-            use(used)
-        _C._set_sdp_priority_order(before.priority)
+    if before.hooks is None:
+        _C._autograd._saved_tensors_hooks_enable()
+    else:
+        _C._autograd._saved_tensors_hooks_disable(before.hooks)
+    for use, used in zip(_USE, before.attention, strict=True):
+        use(used)
+    _C._set_sdp_priority_order(before.priority)
 
 
 def outside_of_levels(tensor: torch.Tensor) -> torch.Tensor:

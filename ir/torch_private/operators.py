@@ -23,8 +23,8 @@ from attrs import frozen
 from .joints import TRACING, register_all
 
 __all__ = [
-    "ENTER_AUTOCAST", "EXIT_AUTOCAST", "LATE_HIGHER_ORDER", "LATE_NAMESPACES", "MODES", "SAFE_SOFTMAX",
-    "SET_GRAD_ENABLED", "VMAP", "HigherOrderOperator", "OpOverload", "OpOverloadPacket", "Parameter", "allows_numbers_as_tensors",
+    "ENTER_AUTOCAST", "EXIT_AUTOCAST", "LATE_HIGHER_ORDER", "LATE_NAMESPACES", "MODES", "SAFE_SOFTMAX", "SET_GRAD_ENABLED",
+    "VMAP", "HigherOrderOperator", "OpOverload", "OpOverloadPacket", "Parameter", "allows_numbers_as_tensors",
     "builtin_functions", "in_dispatcher", "is_effectful", "overload_of", "overloads_of", "parameters_of",
     "resolve_higher_order", "resolve_operator", "schema_of", "side_effectful",
 ]  # fmt: skip
@@ -44,13 +44,10 @@ HigherOrderOperator: Any = torch._ops.HigherOrderOperator
 
 
 LATE_NAMESPACES = {
-    **dict.fromkeys(
-        (
-            "_c10d_functional", "_dtensor", "_inductor_test", "c10d_functional", "flex_lib", "fsdp", "mempool", "onnx",
-            "onnx_symbolic", "streams", "symm_mem",
-        ),
-        TRACING,
-    ),
+    **dict.fromkeys((
+        "_c10d_functional", "_dtensor", "_inductor_test", "c10d_functional", "flex_lib", "fsdp", "mempool", "onnx",
+        "onnx_symbolic", "streams", "symm_mem",
+    ), TRACING),
     "ao": "torch._functorch._activation_offloading.offload_ops",
     "bucketing": "torch._inductor.fx_passes.bucketing",
     "pippy": "torch.distributed.pipelining",

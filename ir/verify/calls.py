@@ -13,7 +13,7 @@ from typing import Any
 from attrs import define, field
 
 from ..arguments import CONTAINERS, Items, Ref, children_of, refs_in
-from ..calls.call_graph import instance_paths, plain_calls, signatures_of_bodies
+from ..calls.call_graph import instance_paths, instances, plain_calls, signatures_of_bodies
 from ..calls.parts import is_part
 from ..graph import Call, Frame, Get, Node, Op
 from ..names import join, way_to
@@ -32,10 +32,8 @@ class Instances:
     """The findings about reads and calls, by rule and the ``id`` of a node."""
 
     findings: dict[str, dict[int, Finding]] = field(factory=lambda: defaultdict(dict))
-    modules: dict[str, set[str]] = field(factory=lambda: defaultdict(set))
-    """The reads of modules of the state, by graph."""
-    acting: dict[str, set[str]] = field(factory=lambda: defaultdict(set))
-    """The reads of modules that may do more than check their inputs."""
+    modules: dict[str, dict[str, bool]] = field(factory=lambda: defaultdict(dict))
+    """The reads of modules of the state, by graph, and whether the module may do more than check inputs."""
 
 
 @derived
@@ -43,24 +41,14 @@ def instances_of(whole: ProgramIndex) -> Instances:
     """Follow the reads and calls from the root through every instance, once."""
     program, found = whole.program, Instances()
     modules = set[str]() if all(map(is_part, program.modules)) else {module.path for module in program.modules}
+    # Without state below them, all instances of a body are equivalent.
     paths = modules or {above for name in whole.slots for above in way_to(name)[:-1]}
     held = set(program.state.modules)
     bodies: dict[tuple[str, int], tuple[str, str]] = {}
-    fitting: set[int] = set()
-    elsewhere: set[str] = set()
-    seen: set[tuple[str, str]] = set()
-    todo = [(program.root, "")]
-    while todo:
-        place = name, path = todo.pop()
-        # Without state below them, all instances of a body are equivalent.
-        if place in seen or ((is_elsewhere := bool(path) and path not in paths) and name in elsewhere):
-            continue
-        seen.add(place)
-        elsewhere.update([name] if is_elsewhere else [])
+    for name, path in instances(program, among={"", *paths}):
         scope = whole.graphs[name]
-        _resolve(whole, scope, path, found, fitting)
-        todo.extend((callee, path) for _, callee in reversed(scope.bodies))
-        for index, node, do in reversed(scope.calls):
+        _resolve(whole, scope, path, found)
+        for index, node, do in scope.calls:
             inner = join(path, do.instance.path)
             faults: dict[str, str] = {}
             if modules and inner not in modules:
@@ -73,30 +61,21 @@ def instances_of(whole: ProgramIndex) -> Instances:
             for rule, fault in faults.items():
                 text = f"it calls {do.instance}, which is the module {inner!r}{fault}"
                 found.findings[rule].setdefault(id(node), scope.at(index, text))
-            todo.append((do.graph, inner))
-    # Files of earlier versions keep the meta of one call in a shared body, so a read must fit one of its slots.
-    misshapen = found.findings["state-geometry"]
-    found.findings["state-geometry"] = {key: finding for key, finding in misshapen.items() if key not in fitting}
     return found
 
 
-def _resolve(whole: ProgramIndex, scope: GraphIndex, path: str, found: Instances, fitting: set[int]) -> None:
-    slots, prefix = whole.slots, f"{path}." if path else ""
+def _resolve(whole: ProgramIndex, scope: GraphIndex, path: str, found: Instances) -> None:
     for index, node, do in scope.gets:
-        slot = slots.get(prefix + do.slot) or slots.get(join(path, do.slot))
+        name = join(path, do.slot)
+        slot = whole.slots.get(name)
         if slot is None:
-            text = f"it reads {do.slot!r}, and the slot {join(path, do.slot)!r} does not exist in {path or 'the root'}"
+            text = f"it reads {do.slot!r}, and the slot {name!r} does not exist in {path or 'the root'}"
             found.findings["reads"].setdefault(id(node), scope.at(index, text))
         elif slot.kind is SlotKind.MODULE:
-            found.modules[scope.name].add(node.name)
-            if not checks_inputs(slot.value):
-                found.acting[scope.name].add(node.name)
-        elif id(node) not in fitting:
-            difference = disagreement(value_in(node.meta), slot.value)
-            if difference is None:
-                fitting.add(id(node))
-            else:
-                found.findings["state-geometry"].setdefault(id(node), scope.at(index, f"it reads {difference}"))
+            acting = found.modules[scope.name]
+            acting[node.name] = acting.get(node.name, False) or not checks_inputs(slot.value)
+        elif (difference := disagreement(value_in(node.meta), slot.value)) is not None:
+            found.findings["state-geometry"].setdefault(id(node), scope.at(index, f"it reads {difference}"))
 
 
 def of_instances(rule: str) -> Check:
@@ -202,13 +181,11 @@ def check_arity(whole: ProgramIndex) -> Iterator[Finding]:
 
 
 def check_bodies(whole: ProgramIndex) -> Iterator[Finding]:
-    """Find operators with a body but without through_bodies effects, and bodies that do not return values."""
+    """Find bodies of operators that do not return values."""
     for scope in whole.graphs.values():
-        for index, callee in scope.bodies:
-            do, output = scope.graph.nodes[index].do, whole.graphs[callee].graph.output
-            if type(do) is not Op or not do.effects.through_bodies:
-                yield scope.at(index, f"it runs the graph {callee!r}, but its effects do not include through_bodies")
-            if type(output) not in (tuple, Items, Ref):
+        for index, callee in scope.callees:
+            output = whole.graphs[callee].graph.output
+            if type(scope.graph.nodes[index].do) is Op and type(output) not in (tuple, Items, Ref):
                 yield scope.at(index, f"its graph {callee!r} returns {short(output)}, not values")
 
 
@@ -219,23 +196,18 @@ def check_boundaries(whole: ProgramIndex) -> Iterator[Finding]:
     program = whole.program
     bodies, places = signatures_of_bodies(program), instance_paths(program)
     for name, scope in whole.graphs.items():
-        boundaries = {node.name for _, node in enumerate(scope.graph.nodes) if is_boundary(node)}
-        uses = [(index, node.refs()) for index, node in enumerate(scope.graph.nodes)] if boundaries else []
-        for index, used in [*uses, (len(scope.graph.nodes), scope.graph.output_refs())]:
-            for boundary in boundaries.intersection(used):
-                yield scope.at(index, f"it uses {boundary!r}, which names the leaves of a preserved call and has no value")
         # Results are identified by the names of their values.
         output = scope.graph.output
         results = output if type(output) is tuple else (output,)
         if name in bodies and not scope.is_root and any(type(result) is not Ref for result in results):
             yield scope.at(len(scope.graph.nodes), "a body with a preserved call signature returns something else than values")
         seen: set[object] = set()
-        for index, node in enumerate(scope.graph.nodes) if boundaries else ():
+        for index, node in enumerate(scope.graph.nodes):
             if is_boundary(node):
                 inner = node.stack[-1] if node.stack else None
                 frame = None if inner is None else Frame(join(places[name], inner.path), inner.call)
                 signature = bodies.get(name) if frame is None else program.call_signatures.get(frame)
-                key = type(node.do) is Op and node.do.name, node.stack
+                key = node.do, node.stack
                 fault = _boundary_fault(node, signature, scope, second=key in seen)
                 seen.add(key)
                 if fault is not None:
@@ -250,6 +222,9 @@ def _boundary_fault(node: Node, signature: CallSignature | None, scope: GraphInd
     if second:
         return f"it names the {'arguments' if takes else 'results'} of {where} for the second time"
     count = getattr(signature.in_spec if takes else signature.out_spec, "num_leaves", None)
+    users = [*scope.graph.users.get(node.name, ()), *["the output"] * (node.name in scope.graph.output_refs())]
+    if users:
+        return f"it names the leaves of {where} and has no value, but {users[0]} uses it"
     if node.kwargs or count != len(node.args):
         return f"it has {len(node.args) + len(node.kwargs)} leaves, the pytree of {where} has {count}"
     for name in refs_in(node.args) if takes and not (scope.is_root and not stack) else ():
@@ -265,9 +240,8 @@ def check_shared(whole: ProgramIndex) -> Iterator[Finding]:
     paths = {frame.path for frame, signature in program.call_signatures.items() if signature.shared}
     for frame in sorted(program.call_signatures, key=str) if paths else ():
         if frame.path in paths and not program.call_signatures[frame].shared:
-            yield Finding(
-                f"{frame} does not share the callable of the other calls of {frame.path}", node="program.call_signatures"
-            )
+            text = f"{frame} does not share the callable of the other calls of {frame.path}"
+            yield Finding(text, node="program.call_signatures")
     for frame, (name, index) in plain_calls(program, paths).items():
         text = f"{frame} has no signature, and other calls of {frame.path} share one callable"
         yield whole.graphs[name].at(index, text)

@@ -25,12 +25,10 @@ from ..signature import Signature
 from ..state import State
 from ..torch_private import HigherOrderOperator, OpOverload
 
-PLAIN = frozenset(
-    {
-        int, bool, float, complex, str, bytes, type(None), type(Ellipsis), torch.dtype, torch.device, torch.layout,
-        torch.memory_format,
-    }
-)  # fmt: skip
+PLAIN = frozenset({
+    int, bool, float, complex, str, bytes, type(None), type(Ellipsis), torch.dtype, torch.device, torch.layout,
+    torch.memory_format,
+})  # fmt: skip
 """Literal types that are always valid."""
 
 OBJECTS: tuple[Any, ...] = (OpOverload, HigherOrderOperator, *SYMBOLIC, type, range, TREES)

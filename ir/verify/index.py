@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterator, Mapping
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -20,14 +19,8 @@ from ..graph import Call, Frame, Get, Graph, Input, Node, Op, Stack
 from ..names import FROM_ROOT
 from ..persistent import derived
 from ..program import Program
-from ..state import Slot
 from ..torch_private import FakeTensor
 from .findings import INPUTS, PLAIN, Finding, depth_fault, frame_faults, is_argument, leaves, short, type_fault
-
-GETITEM = "operator.getitem"
-
-BODILESS = PLAIN | {Ref}
-"""The types of most arguments; others may contain a ``Body``."""
 
 Fault = tuple[str, Finding]
 """The name of a rule, and a finding."""
@@ -41,10 +34,9 @@ class GraphIndex:
     name: str = ""
     is_root: bool = False
     callees: list[tuple[int, str]] = field(factory=list)
+    """The called graphs and the bodies of operators."""
     calls: list[tuple[int, Node, Call]] = field(factory=list)
     gets: list[tuple[int, Node, Get]] = field(factory=list)
-    bodies: list[tuple[int, str]] = field(factory=list)
-    """The bodies of operators."""
     projections: list[tuple[int, Node]] = field(factory=list)
     stacks: dict[int, tuple[int, Stack]] = field(factory=dict)
     """Every distinct stack object by ``id``, with the position of its first node."""
@@ -63,29 +55,22 @@ def _index_of(graph: Graph) -> GraphIndex:
     parts, last = GraphIndex(graph), None
     for index, node in enumerate(graph.nodes):
         do = node.do
-        if type(do) is Call:
+        if type(do) is Get:
+            parts.gets.append((index, node, do))
+        elif type(do) is Call:
             parts.calls.append((index, node, do))
             parts.callees.append((index, do.graph))
-        elif type(do) is Get:
-            parts.gets.append((index, node, do))
         else:
             if id(do) not in parts.ops:
                 parts.ops[id(do)] = do, index
-            if do.name == GETITEM:
+            if do.name == "operator.getitem":
                 parts.projections.append((index, node))
-            if node.kwargs or not all(map(_is_bodiless, node.args)):
-                bodies = [(index, name) for name in node.callees]
-                parts.bodies.extend(bodies)
-                parts.callees.extend(bodies)
+            if do.effects.through_bodies:
+                parts.callees.extend([(index, name) for name in node.callees])
         if node.stack is not last:
             last = node.stack
             parts.stacks.setdefault(id(last), (index, last))
     return parts
-
-
-def _is_bodiless(arg: Any) -> bool:
-    kind = type(arg)
-    return kind in BODILESS or ((kind is Items or kind is tuple) and BODILESS.issuperset(map(type, arg)))
 
 
 class ProgramIndex:
@@ -111,6 +96,8 @@ class ProgramIndex:
         """A cache of facts that several rules need."""
         if self.faults:
             return
+        self.slots = dict(program.state.pairs)
+        """The state by name."""
         right = {True: set[Any](), False: set[Any]()}
         for name, graph in program.graphs.items():
             self.faults.extend(_faults(graph, name, right[is_root := name == program.root], is_root=is_root))
@@ -125,11 +112,6 @@ class ProgramIndex:
                     self.ops.setdefault(key, (op, each, index))
                 todo.extend([callee for _, callee in reversed(each.callees)])
 
-    @cached_property
-    def slots(self) -> dict[str, Slot]:
-        """The state by name."""
-        return dict(self.program.state.pairs)
-
     @property
     def main(self) -> GraphIndex:
         """The root graph."""
@@ -138,23 +120,18 @@ class ProgramIndex:
 
 def _faults(graph: Graph, name: str, right: set[Any], *, is_root: bool) -> list[Fault]:
     key = _faults, is_root
-    if key not in graph.derived:
-        found = list(_check_graph(graph, name, right, is_root=is_root))
-        if found:
-            return found
-        graph.derived[key] = ()
-    return []
+    found = [] if key in graph.derived else list(_check_graph(graph, name, right, is_root=is_root))
+    if not found:
+        graph.derived[key] = True
+    return found
 
 
 def _check_graph(graph: Graph, name: str, right: set[Any], *, is_root: bool) -> Iterator[Fault]:
     if type(graph.inputs) is not tuple or type(graph.nodes) is not tuple:
         yield "well-formed", Finding(f"its inputs are {short(graph.inputs)}, its nodes {short(graph.nodes)}, not tuples", name)
         return
-    at = _At(graph, is_root, right, {})
+    at = _At(graph, is_root, right)
     values = (*graph.inputs, *graph.nodes, Node("output", Op("return"), (graph.output,)))
-    for index, value in enumerate(values[:-1], -len(graph.inputs)):
-        if type(key := getattr(value, "name", None)) is str:
-            at.where.setdefault(key, index)
     for index, value in enumerate(values, -len(graph.inputs)):
         found: list[tuple[str, str]] = []  # includes those before an exception
         try:
@@ -175,51 +152,61 @@ class _At:
     is_root: bool
     right: set[Any]
     """The ids of stacks, frames and operations that are right; the program keeps them alive."""
-    where: dict[str, int]
-    """The position of each value; those of inputs are negative.  Malformed nodes are included, to not report their users."""
+    seen: set[str] = field(factory=set)
+    """The names of the well-formed values before this one."""
+
+
+@derived
+def _places(graph: Graph) -> dict[str, int]:
+    # The position of each value, negative for inputs; malformed values have one, too, so that their users are not reported.
+    values = [*enumerate((*graph.inputs, *graph.nodes), -len(graph.inputs))]
+    return {key: index for index, value in reversed(values) if type(key := getattr(value, "name", None)) is str}
 
 
 def _add_faults(found: list[tuple[str, str]], value: Any, index: int, at: _At) -> None:
     # Add the rules that an input, a node, or the output breaks, with messages.
-    where, right, wanted = at.where, at.right, Input if index < 0 else Node
-    kind: Any = type(value)
-    is_named = kind is wanted and type(value.name) is str and value.name
+    right, seen, wanted = at.right, at.seen, Input if index < 0 else Node
+    is_named = type(value) is wanted and type(value.name) is str and value.name
     if not is_named or (index >= 0 and not _is_usual(value, right)):
         fault = type_fault(value, wanted, "it", right)
         if fault is not None:
             found.append(("well-formed", fault))
             return
-    first = where.get(value.name, index)
-    if first != index and index < len(at.graph.nodes):
+    is_output = index == len(at.graph.nodes)
+    if value.name in seen and not is_output:
+        first = _places(at.graph)[value.name]
         other = f"node {first}" if first >= 0 else f"input {first + len(at.graph.inputs)}"
         found.append(("unique-names", f"the name {value.name!r} is used already by {other}"))
     _add_meta_faults(found, value.meta)
-    if index < 0:
-        return
-    if id(value.stack) not in right:
-        found.extend(_stack_faults(value.stack, at))
-    if type(value.do) is Get and (value.args or value.kwargs):
-        found.append(("well-formed", "a read takes no arguments"))
-    is_output = index == len(at.graph.nodes)
-    for arg in (*value.args, *[part for _, part in value.kwargs]) if value.kwargs else value.args:
+    args: Any = ()
+    if index >= 0:
+        args = (*value.args, *[part for _, part in value.kwargs]) if value.kwargs else value.args
+        if id(value.stack) not in right:
+            found.extend(_stack_faults(value.stack, at))
+        if args and type(value.do) is Get:
+            found.append(("well-formed", "a read takes no arguments"))
+    for arg in args:
         kind = type(arg)
-        if kind in PLAIN or (kind is Ref and type(arg.name) is str and where.get(arg.name, index) < index):
+        if kind in PLAIN or (kind is Ref and type(arg.name) is str and arg.name in seen):
             continue  # most arguments
         if (kind is Items or kind is tuple) and PLAIN.issuperset(map(type, arg)):
             continue  # most lists are sizes
+        holder = "the output of the graph contains" if is_output else "its arguments contain"
         if kind is not Ref and (fault := depth_fault(arg)) is not None:
-            found.append(("argument-kinds", f"its arguments contain {short(arg)}: {fault}"))
+            found.append(("argument-kinds", f"{holder} {short(arg)}: {fault}"))
         for leaf in leaves(arg):
-            if type(leaf) is Ref and type(leaf.name) is str:
-                later = where.get(leaf.name, index) - index
-                if leaf.name not in where:
+            if not is_argument(leaf):
+                found.append(("argument-kinds", f"{holder} {short(leaf)}"))
+            elif type(leaf) is Ref and leaf.name not in seen:
+                place = _places(at.graph).get(leaf.name)
+                if place is None:
                     found.append(("defined-values", f"it uses {leaf.name!r}, which its graph does not define"))
-                elif later >= 0:
-                    place = f"which is defined {later} nodes later" if later else "its own result"
-                    found.append(("earlier-values", f"it uses {leaf.name!r}, {place}"))
-            elif not is_argument(leaf) or (is_output and type(leaf) is Body):
-                part = "the output of the graph contains" if is_output else "its arguments contain"
-                found.append(("argument-kinds", f"{part} {short(leaf)}"))
+                elif place >= index:
+                    text = f"which is defined {place - index} nodes later" if place > index else "its own result"
+                    found.append(("earlier-values", f"it uses {leaf.name!r}, {text}"))
+            elif type(leaf) is Body and not (type(value.do) is Op and value.do.effects.through_bodies):
+                found.append(("argument-kinds", f"{holder} {short(leaf)}, but it has no effects with through_bodies"))
+    seen.add(value.name)
 
 
 def _is_usual(node: Node, right: set[Any]) -> bool:

@@ -268,9 +268,6 @@ def check_packed(whole: ProgramIndex) -> Iterator[Finding]:
                     yield scope.at(index, f"its argument {name!r} is or contains an object that {PACK.name} made")
 
 
-PLAIN_TYPES = frozenset({tuple, list, dict})
-
-
 def _is_object(origin: Any) -> bool:
     # Whether a node makes an object of another type than Python's containers, or contains one.
     is_packed = type(origin) is Node and type(origin.do) is Op and origin.do.name == PACK.name and len(origin.args) == 2
@@ -281,7 +278,7 @@ def _has_object(spec: Any) -> bool:
     # The rule "argument-kinds" bounds the depth.
     if not isinstance(spec, TREES) or spec.is_leaf():
         return False
-    return spec.type not in PLAIN_TYPES or any(map(_has_object, spec.children()))
+    return spec.type not in (tuple, list, dict) or any(map(_has_object, spec.children()))
 
 
 REFUSALS = (RuntimeError, TypeError, ValueError, IndexError)
@@ -302,11 +299,11 @@ def check_inferred(whole: ProgramIndex) -> Iterator[Finding]:
                 finding = Finding(text, name, max(INPUTS, place - len(graph.inputs)), value.name)
                 found.setdefault((name, value.name), finding)
         for index, node in enumerate(scope.graph.nodes):
-            error = work.refusals.get((name, node.name))
+            _, _, error = work.refusals.get((name, node.name), (None, None, None))
             if isinstance(error, REFUSALS) and not isinstance(error, PurefxError):
                 reason = (str(error).splitlines() or [type(error).__name__])[0]
                 found[name, node.name] = scope.at(index, f"its operator rejects its arguments: {reason[:200]}")
-        for index in dict.fromkeys([index for index, _ in scope.bodies]):
+        for index in dict.fromkeys([index for index, _ in scope.callees]):
             difference = disagreement_of_branches(graph.nodes[index], whole.program.graphs)
             if difference is not None:
                 found[name, graph.nodes[index].name] = scope.at(index, difference)

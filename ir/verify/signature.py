@@ -110,13 +110,16 @@ def _is_there(part: Any, users: list[UserInput]) -> bool:
 
 def check_facts(whole: ProgramIndex) -> Iterator[Finding]:
     """Find claimed facts that do not hold."""
-    for fact in FACTS & whole.program.facts:
+    for fact in FACTS.keys() & whole.program.facts:
         for finding in _against(fact, whole):
             yield evolve(finding, message=f"the program claims the fact {fact!r}, but has {finding.message}", cause=fact)
 
 
-FACTS = {"flat", "state as inputs", "state sunk", "token free", "mutations in place"}
-"""Facts that can be checked."""
+FACTS: dict[str, tuple[type, ...]] = {
+    "flat": (), "state as inputs": (), "state sunk": (StateInput,), "token free": (Token,),
+    "mutations in place": (StateMutation, InputMutation),
+}  # fmt: skip
+"""Facts that can be checked, with the specs that contradict them."""
 
 
 def _against(fact: str, whole: ProgramIndex) -> Iterator[Finding]:
@@ -128,10 +131,9 @@ def _against(fact: str, whole: ProgramIndex) -> Iterator[Finding]:
     elif fact == "token free":
         tokens = [(scope, index) for op, scope, index in whole.ops.values() if op.name == "higher_order.with_effects"]
         yield from [scope.at(index, "an operator with a token") for scope, index in tokens]
-    kinds = {"state sunk": (StateInput,), "token free": (Token,), "mutations in place": (StateMutation, InputMutation)}
     for what in ("inputs", "outputs"):
         for number, spec in enumerate(getattr(whole.program.signature, what)):
-            if type(spec) in kinds.get(fact, ()):
+            if type(spec) in FACTS[fact]:
                 yield Finding(f"a {type(spec).__name__}", node=f"signature.{what}[{number}]")
 
 
@@ -168,11 +170,10 @@ def check_slots(whole: ProgramIndex) -> Iterator[Finding]:
                 yield Finding(f"it is the state {slot!r}, {fault}", node=f"signature.{what}[{number}]")
 
 
-def _outputs(whole: ProgramIndex) -> Iterator[tuple[int, Any, Any]]:
-    # The output specs with the values that the root returns for them.
+def _outputs(whole: ProgramIndex) -> list[tuple[str, Any, Any]]:
+    # The places of the output specs, the specs, and the values that the root returns for them.
     output: Any = whole.main.graph.output
-    for number, spec in enumerate(whole.program.signature.outputs):
-        yield number, spec, output[number]
+    return [(f"signature.outputs[{number}]", spec, output[number]) for number, spec in enumerate(whole.program.signature.outputs)]
 
 
 Claim = tuple[str, str, bool, Any, Any]
@@ -197,8 +198,7 @@ def _faults_of(whole: ProgramIndex, kind: str, claims: Iterable[Claim]) -> Itera
 def check_mutations(whole: ProgramIndex) -> Iterator[Finding]:
     """Find mutations without a target, repeated ones, and new contents that are not a value, or of another shape or dtype."""
     pairs, claims = whole.program.inputs, list[Claim]()
-    for number, spec, value in _outputs(whole):
-        place = f"signature.outputs[{number}]"
+    for place, spec, value in _outputs(whole):
         if type(spec) is StateMutation:
             slot = whole.slots.get(spec.slot)  # the rule "signature-slots" finds missing slots
             claims.append((place, f"the slot {spec.slot!r}", True, value, slot and slot.value))
@@ -221,8 +221,7 @@ def check_gradients(whole: ProgramIndex) -> Iterator[Finding]:
     users = [(formal, spec) for formal, spec in whole.program.inputs if type(spec) is UserInput]
     arguments = [formal for formal, spec in users if spec.tangent_of is None]
     claims: list[Claim] = []
-    for number, spec, value in _outputs(whole):
-        place = f"signature.outputs[{number}]"
+    for place, spec, value in _outputs(whole):
         if type(spec) is StateGradient:
             slot = whole.slots.get(spec.slot)
             needs = slot is not None and (slot.kind is SlotKind.PARAMETER or getattr(slot.value, "requires_grad", False))
@@ -275,14 +274,13 @@ def check_arguments(whole: ProgramIndex) -> Iterator[Finding]:
     """Find user inputs with an unknown type, or with defaults that do not fit the pytrees."""
     signature = whole.program.signature
     users = [(number, spec) for number, spec in enumerate(signature.inputs) if type(spec) is UserInput]
-    rests: set[Any] = set()
+    rests = [spec.type for _, spec in users if type(spec.type) is RestType]
+    if len(set(rests)) < len(rests):
+        yield Finding("two arguments collect the rest", node="signature.inputs")
     for number, spec in users:
         if not _is_type(spec):
             fault = f"the argument {spec.argument!r} has an unknown type or default"
             yield Finding(fault, node=f"signature.inputs[{number}]")
-        elif type(spec.type) is RestType and spec.type in rests:
-            yield Finding("it is the second argument that collects the rest", node=f"signature.inputs[{number}]")
-        rests.update([spec.type] if type(spec.type) is RestType else [])
     if signature.in_spec is None or not (rests or any(spec.default is not None for _, spec in users)):
         return
     # With defaults, arguments are bound by name, each to one leaf.

@@ -6,18 +6,17 @@ Parts are modules that only the root calls.  Modules of the state are only calle
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 
 from ..arguments import Ref, refs_in
 from ..calls.parts import is_part
-from ..graph import Frame, Get, Node, Stack
+from ..graph import Frame, Stack
 from ..names import FROM_ROOT, way_to
 from ..own_operators import CALL_GUARDS, CALLS, attribute_of, is_module_call
 from ..signature import StateInput
-from ..state import Slot, SlotKind, describe_tensor, lazy_bits
-from ..tensors import disagreement, value_in
+from ..state import Slot, SlotKind
+from ..tensors import cell_key, disagreement, value_in
 from ..torch_private import storage_key
 from .calls import held_by, instances_of
 from .findings import INPUTS, Finding, short
@@ -54,7 +53,9 @@ def check_memory(whole: ProgramIndex) -> Iterator[Finding]:
     declared: dict[int, tuple[str, int]] = {}
     for name, slot in whole.program.state.pairs:
         other, tied = first.setdefault(slot.cell, (name, slot))
-        if slot is not tied and (slot.storage != tied.storage or not _one_tensor(slot.value, tied.value)):
+        # The rule "state-values" finds missing values.
+        views = {cell_key(one.value)[0] for one in (slot, tied) if one.value is not None} if slot is not tied else ()
+        if slot.storage != tied.storage or len(views) > 1:
             yield _of_slot(name, f"it is tied to {other!r} (cell {slot.cell}), but they are not one tensor in one storage")
         value = slot.value
         if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
@@ -67,16 +68,6 @@ def check_memory(whole: ProgramIndex) -> Iterator[Finding]:
         if number != slot.storage:
             text = f"it shares memory with {other!r}, but has another storage number ({slot.storage}, not {number})"
             yield _of_slot(name, text)
-
-
-def _one_tensor(left: Any, right: Any) -> bool:
-    if left is right:
-        return True
-    if not isinstance(left, torch.Tensor) or not isinstance(right, torch.Tensor):
-        return left is None or right is None  # another rule reports missing values
-    if describe_tensor(left)[1:4] != describe_tensor(right)[1:4] or lazy_bits(left) != lazy_bits(right):
-        return False
-    return left.layout is not torch.strided or left.storage_offset() == right.storage_offset()
 
 
 def check_geometry(whole: ProgramIndex) -> Iterator[Finding]:
@@ -149,9 +140,8 @@ def check_parts(whole: ProgramIndex) -> Iterator[Finding]:
     names = {module.path for module in modules if is_part(module)}
     if not names:
         return
-    yield from [
-        _of_modules(f"the part {name!r} is not a module of the root") for name in sorted(names) if not name or "." in name
-    ]
+    for name in sorted([name for name in names if not name or "." in name]):
+        yield _of_modules(f"the part {name!r} is not a module of the root")
     for path in [*[module.path for module in modules], *whole.slots]:
         if path and path.partition(".")[0] not in names:
             yield _of_modules(f"the program is split, but {path!r} is not in a part")
@@ -184,32 +174,25 @@ def check_modules(whole: ProgramIndex) -> Iterator[Finding]:
         if above and attribute_of(state[above].value, name[len(above) + 1 :]) is not slot.value:
             yield _of_slot(name, f"it is below {above!r}, which is an opaque module of the state")
     for name, scope in whole.graphs.items():
-        modules = set(found.modules.get(name, ()))
         inputs = [formal.name for formal, spec in whole.program.inputs if type(spec) is StateInput and spec.slot in held]
-        modules.update(inputs if scope.is_root else ())
-        yield from _misused(scope, modules, found.acting.get(name, set()))
+        yield from _misused(scope, dict.fromkeys(inputs if scope.is_root else (), False) | found.modules.get(name, {}))
 
 
-def _misused(scope: GraphIndex, modules: set[str], acting: set[str]) -> Iterator[Finding]:
-    read_in = {read.name: read.stack for _, read, _ in scope.gets if read.name in modules}
+def _misused(scope: GraphIndex, acting: dict[str, bool]) -> Iterator[Finding]:
+    # The uses of the values that are modules; some of these may do more than check inputs.
+    read_in = {read.name: read.stack for _, read, _ in scope.gets if read.name in acting}
     for index, node in enumerate(scope.graph.nodes):
         if is_module_call(node):
             name = node.args[0].name if node.args and type(node.args[0]) is Ref else ""
-            if name not in modules:
+            if name not in acting:
                 yield scope.at(index, "its first argument is not a read of a module of the state")
             elif read_in.get(name, node.stack) != node.stack:
                 # Outlining would separate the two, and bodies cannot pass modules.
                 yield scope.at(index, f"it calls {name}, which is read in another module call")
-            elif node.do == CALL_GUARDS and name in acting:
+            elif node.do == CALL_GUARDS and acting[name]:
                 wrong = f"it calls {name}, which is not the module with which ep.module() checks its inputs"
                 yield scope.at(index, f"{wrong}; call it with purefx.call_module")
-        for name in modules.intersection(_values_of(node)):
+        for name in acting.keys() & refs_in(node.args[1:] if is_module_call(node) else node.args, node.kwargs):
             yield scope.at(index, f"it uses the module {name} as a value")
-    for name in modules.intersection(scope.graph.output_refs()):
+    for name in acting.keys() & scope.graph.output_refs():
         yield scope.at(len(scope.graph.nodes), f"the module {name} is returned as a value")
-
-
-def _values_of(node: Node) -> list[str]:
-    if type(node.do) is Get:
-        return []
-    return refs_in(node.args[1:] if is_module_call(node) else node.args, node.kwargs)

@@ -23,7 +23,6 @@ from ...transforms.rules.rule import Rule
 from ..checking import WrongQuestion, example_of
 from ..law import Case
 from ..rules.build import drawn_around
-from ..rules.checking import case_of_drawn
 from ..rules.instances import Assignment, Instance, Operand, instance_of, instances
 
 HOW = "around takes rules, and pairs of a pattern (a function, module, exported program or program) and a tuple of arguments"
@@ -78,17 +77,13 @@ def _of_example(number: int, example: Any) -> list[Instance]:
 
 
 def _callable(where: str, source: Any) -> Callable[..., Any]:
-    match source:
-        case Program():
-            return lower(source)
-        case torch.export.ExportedProgram():
-            return copy.deepcopy(source).module()
-        case torch.nn.Module():
-            return copy.deepcopy(source)
-        case _ if callable(source):
-            return source
-        case _:
-            raise WrongQuestion(f"{where} begins with a {type(source).__name__}; {HOW}")
+    if isinstance(source, Program):
+        return lower(source)
+    if isinstance(source, torch.export.ExportedProgram):
+        return copy.deepcopy(source).module()
+    if not callable(source):
+        raise WrongQuestion(f"{where} begins with a {type(source).__name__}; {HOW}")
+    return copy.deepcopy(source) if isinstance(source, torch.nn.Module) else source
 
 
 def _plain(leaf: Any) -> Any:
@@ -136,4 +131,4 @@ def cases_around(seeds: Sequence[Instance], barred: frozenset[str]) -> st.Search
     True
     """
     same, near = (drawn_around(seeds, near=near, is_flat=True, barred=barred) for near in (False, True))
-    return st.one_of(same, same, same, near).map(lambda drawn: drawn and case_of_drawn(drawn))
+    return st.one_of(same, same, same, near)

@@ -5,18 +5,18 @@ A compiler pass is written for graphs of a certain form.  It is not tested on pr
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal
 
 import torch
 from attrs import evolve, field, frozen
 from attrs.validators import in_
 
-from ...ir.effects.declared import NodeEffects
 from ...ir.effects.resolved import node_effects
-from ...ir.graph import Node, Op
+from ...ir.graph import Op
 from ...ir.program import Program
-from ...ir.signature import InputMutation, InputSpec, StateInput, StateMutation, TensorType, UserInput
-from ...ir.state import SlotKind, State
+from ...ir.signature import InputMutation, StateInput, StateMutation, TensorType, UserInput
+from ...ir.state import State
 from ...ir.torch_private import device_of
 from ..law import Case
 
@@ -79,37 +79,28 @@ class Contract:
         >>> ANYTHING.broken_by(program), FUNCTIONAL.broken_by(program), INFERENCE.broken_by(program)
         ('', '', 'it draws random numbers')
         """
+        return next((reason for reason, holds in self._conditions(program) if holds), "")
+
+    def _conditions(self, program: Program) -> Iterator[tuple[str, object]]:
         outputs, formals = list(program.main.output_refs()), {formal.name for formal in program.main.inputs}
         kinds = [type(spec) for spec in program.signature.outputs]
-        if not self.dynamic and (program.constraints.ranges or program.constraints.guards):
-            return "it has symbolic sizes"
-        if not self.regions and len(program.graphs) > 1:
-            return "its operators have bodies"
-        if not self.views and _shares_state(program):
-            return "state is tied or shares memory"
-        if not self.views and (len(set(outputs)) != len(outputs) or not formals.isdisjoint(outputs)):
-            return "an output is an input or another output"
-        if self.writes == "nowhere" and (StateMutation in kinds or InputMutation in kinds):
-            return WRITES
+        yield "it has symbolic sizes", not self.dynamic and (program.constraints.ranges or program.constraints.guards)
+        yield "its operators have bodies", not self.regions and len(program.graphs) > 1
+        yield "state is tied or shares memory", not self.views and _shares_state(program)
+        repeated = len(set(outputs)) != len(outputs) or not formals.isdisjoint(outputs)
+        yield "an output is an input or another output", not self.views and repeated
+        yield WRITES, self.writes == "nowhere" and (StateMutation in kinds or InputMutation in kinds)
         for graph in map(program.graphs.__getitem__, program.order):
             for node, effects in zip(graph.nodes, node_effects(program, graph), strict=True):
-                if reason := self._broken_by_node(node, effects):
-                    return reason
-        return ""
-
-    def _broken_by_node(self, node: Node, effects: NodeEffects) -> str:
-        name = node.do.name if isinstance(node.do, Op) else ""
-        place = TRAINS.get(name, len(node.args))
-        trains = name in ALWAYS_TRAINS or node.args[place : place + 1] == (True,)
-        is_view = name not in ("", "operator.getitem") and bool(effects.aliases or effects.aliases_slots)
-        reasons = {
-            WRITES: self.writes != "anywhere" and (effects.writes or effects.writes_slots),
-            "it draws random numbers": not self.random and effects.random,
-            "it has ordered effects": not self.effects and (effects.ordered or effects.domains),
-            "values share memory": not self.views and is_view,
-            "it trains": not self.training and trains,
-        }
-        return next((reason for reason, holds in reasons.items() if holds), "")
+                name = node.do.name if isinstance(node.do, Op) else ""
+                place = TRAINS.get(name, len(node.args))
+                trains = name in ALWAYS_TRAINS or node.args[place : place + 1] == (True,)
+                is_view = name not in ("", "operator.getitem") and (effects.aliases or effects.aliases_slots)
+                yield WRITES, self.writes != "anywhere" and (effects.writes or effects.writes_slots)
+                yield "it draws random numbers", not self.random and effects.random
+                yield "it has ordered effects", not self.effects and (effects.ordered or effects.domains)
+                yield "values share memory", not self.views and is_view
+                yield "it trains", not self.training and trains
 
     @property
     def barred(self) -> frozenset[str]:
@@ -181,23 +172,16 @@ def lifted(case: Case) -> Case | None:
     specs = program.signature.inputs
     places = {spec.slot: number for number, spec in enumerate(specs) if type(spec) is StateInput}
     wrote = [spec.slot for spec in program.signature.outputs if type(spec) is StateMutation]
-    is_plain = all(isinstance(slot.value, torch.Tensor) and slot.kind is not SlotKind.MODULE for slot in slots.values())
-    if not is_plain or _shares_state(program) or not places.keys() >= set(wrote):
+    all_tensors = all(isinstance(slot.value, torch.Tensor) for slot in slots.values())
+    if not all_tensors or _shares_state(program) or not places.keys() >= set(wrote):
         return None
-
-    def user_input(spec: InputSpec) -> InputSpec:
-        if type(spec) is not StateInput:
-            return spec
-        value = slots[spec.slot].value
-        return UserInput(TensorType(value.dtype, tuple(value.shape), str(device_of(value))), spec.slot)
-
+    values = {name: slot.value.detach() for name, slot in slots.items()}
+    types = {name: TensorType(value.dtype, tuple(value.shape), str(device_of(value))) for name, value in values.items()}
+    inputs = [UserInput(types[spec.slot], spec.slot) if type(spec) is StateInput else spec for spec in specs]
     outputs = [InputMutation(places[spec.slot]) if type(spec) is StateMutation else spec for spec in program.signature.outputs]
-    signature = evolve(
-        program.signature, inputs=tuple(map(user_input, specs)), outputs=tuple(outputs), in_spec=None, out_spec=None, arg_names=()
-    )
+    signature = evolve(program.signature, inputs=tuple(inputs), outputs=tuple(outputs), in_spec=None, out_spec=None, arg_names=())
     calls = []
     for leaves in case.calls:
         rest = iter(leaves)
-        calls.append([slots[spec.slot].value.detach() if type(spec) is StateInput else next(rest) for spec in specs])
-    made = program.evolve(signature=signature, state=State())
-    return evolve(case, program=made, calls=calls)
+        calls.append([values[spec.slot] if type(spec) is StateInput else next(rest) for spec in specs])
+    return evolve(case, program=program.evolve(signature=signature, state=State()), calls=calls)

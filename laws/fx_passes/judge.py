@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
+from itertools import dropwhile
 from typing import Any
 
 import torch
@@ -46,8 +47,6 @@ class Outcome:
     result: Program | None = None
     """None if the pass raised, or its result is not a program."""
     raised: Exception | None = None
-    frames: str = ""
-    """The lines of the pass in the traceback of ``raised``."""
     refused: Exception | None = None
     """The reason why the result cannot be judged."""
     wrong: list[str] = field(factory=list)
@@ -102,8 +101,9 @@ class Judge:
             for error, counts in ((last.raised, self.raised), (last.refused, self.refused)):
                 counts.update([type(error).__name__] if error else [])
             if last.raised is not None and not self.first_raised:
+                frames = "".join(traceback.format_tb(last.raised.__traceback__)[2:])  # without ours
                 error = f"{type(last.raised).__name__}: {last.raised}"
-                self.first_raised = f"{last.frames}{error}\non the program\n{program.text()}"
+                self.first_raised = f"{frames}{error}\non the program\n{program.text()}"
         return self._last
 
     def fresh(self, program: Program) -> Outcome:
@@ -177,7 +177,6 @@ def _watched(run: Callable[..., Any], outcome: Outcome, given: Any) -> Any:
         raise
     except Exception as error:
         outcome.raised = error
-        outcome.frames = "".join(traceback.format_tb(error.__traceback__)[2:])  # without ours
         raise UnsupportedProgram(f"the pass raised {type(error).__name__}") from error
     wrong = _lint(made) if isinstance(made, torch.fx.GraphModule) else []
     if wrong:
@@ -193,10 +192,9 @@ def _lint(module: torch.fx.GraphModule) -> list[str]:
                 inner.graph.lint()
             except Exception as error:  # noqa: BLE001  lint may raise anything
                 found.append(f"lint of {path or 'the graph'}: {type(error).__name__}: {error}")
-            # `lint` accepts nodes after the output, which do not run.
-            nodes = list(inner.graph.nodes)
-            behind = nodes[[node.op for node in nodes].index("output") + 1 :] if nodes else []
-            late = [node.name for node in behind if node.is_impure()]  # the others are dead code
+            # `lint` accepts nodes after the output, which do not run; the pure ones are dead code.
+            behind = dropwhile(lambda node: node.op != "output", inner.graph.nodes)
+            late = [node.name for node in behind if node.op != "output" and node.is_impure()]
             if late:
                 found.append(f"{path or 'the graph'} has {', '.join(late)} after its output, where nothing runs")
     return found

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 from functools import cache
 from typing import Any
 
 import hypothesis.strategies as st
 import torch
-from attrs import frozen
+from attrs import evolve
 
 from ...ir.arguments import Arg, Body, Items, Ref, thawed
 from ...ir.errors import PurefxError
@@ -29,42 +28,19 @@ from ...ir.state import Slot, SlotKind, State
 from ...ir.verify import verify
 from ...transforms import infer, lift_state
 from ..evaluate import evaluate
+from ..law import Case
 from ..purity import seeded
 from ..strategies.flow import Style, Value, tensor_kind
 from ..strategies.menu import DOING, MENU, MenuFlow
 from ..strategies.recipes import NodeRecipe
 from ..toy import GETITEM, TensorMachine
+from ..values import false_values
 from .instances import CALLS, Instance, Operand, changed
 
 aten: Any = torch.ops.aten
 
 Pick = Callable[[str, Sequence[Any]], Any]
 """Chooses one of several values for a named choice; the first value is the simplest."""
-
-
-@frozen(eq=False)
-class Drawn:
-    """A program, and the leaves of its inputs for each call."""
-
-    program: Program
-    calls: tuple[tuple[Any, ...], ...]
-    variant: int = 0
-    """The seed of the variants in laws."""
-
-
-@frozen(eq=False)
-class Given:
-    """A user input: an operand, and a tensor made from it."""
-
-    name: str
-    operand: Operand
-    index: int
-    change: Callable[[torch.Tensor], torch.Tensor]
-
-    def at(self, call: int, *, size: int = 0) -> torch.Tensor:
-        """Return the tensor for a call; dimensions of one size, if not 0, grow with each call."""
-        operand = self.operand.grown(size, call) if size and call else self.operand
-        return self.change(operand.at(call, self.index)).contiguous()
 
 
 class PatternFlow(MenuFlow):
@@ -85,30 +61,31 @@ class PatternFlow(MenuFlow):
         super().__init__(torch.fx.Graph(), Style(is_functional=False, is_strict=False), self.barred)
         self.is_dynamic = is_dynamic
         self.names = Names([])
-        self.inputs: list[Given] = []
+        self.inputs: dict[str, Operand] = {}
         self.nodes: list[Node] = []
         self.slots: dict[str, tuple[SlotKind, Operand, str]] = {}
         """The kind and the contents of each slot, and the first slot with the same cell."""
 
-    def add_input(self, operand: Operand, change: Callable[[torch.Tensor], torch.Tensor] = torch.Tensor.clone) -> Value:
-        """Add a user input; ``change`` makes a tensor that has the operand as a view."""
-        self.inputs.append(Given(self.names.fresh("x"), operand, len(self.inputs), change))
-        like = self.inputs[-1].at(0)
-        self.given.append(Value(Ref(self.inputs[-1].name), tensor_kind(like.dtype, *like.shape), object()))
+    def add_input(self, operand: Operand) -> Value:
+        """Add a user input."""
+        name = self.names.fresh("x")
+        self.inputs[name] = operand
+        return self.add(Ref(name), operand, object())
+
+    def add(self, node: Ref, operand: Operand, memory: object, slot: str | None = None) -> Value:
+        """Store a value that is like an operand."""
+        self.given.append(Value(node, tensor_kind(operand.value.dtype, *operand.value.shape), memory, slot))
         return self.given[-1]
 
     def read(self, operand: Operand, kind: SlotKind, *, tied: bool = False) -> Value:
         """Add a slot like an operand and a read; ``tied`` shares the cell of an equal slot."""
-        like = operand.value
-        kind = SlotKind.BUFFER if kind is SlotKind.PARAMETER and not like.is_floating_point() else kind
-        name = self.names.fresh(WORDS[kind])
+        kind = SlotKind.BUFFER if kind is SlotKind.PARAMETER and not operand.value.is_floating_point() else kind
+        name = self.names.fresh(kind.value)
         equal = [first for _, other, first in self.slots.values() if repr(other) == repr(operand)]
         first = equal[0] if tied and equal else name
         self.slots[name] = (self.slots[first][0] if first in self.slots else kind, operand, first)
         self.nodes.append(Node(self.names.fresh(f"{name}_read"), Get(name)))
-        value = Value(Ref(self.nodes[-1].name), tensor_kind(like.dtype, *like.shape), ("cell", first), name)
-        self.given.append(value)
-        return value
+        return self.add(Ref(self.nodes[-1].name), operand, ("cell", first), name)
 
     def state(self, paths: Sequence[str] = ("",)) -> State:
         """Return the state of the modules at some paths, with other contents in each."""
@@ -154,11 +131,6 @@ class PatternFlow(MenuFlow):
         if self.values or self.given:
             self.item(drawn)
 
-    def steps(self, pick: Pick, name: str, most: int) -> None:
-        """Add a random number of nodes."""
-        for _ in range(_few(pick, name, most)):
-            self.step(pick)
-
 
 def _arg(arg: Any) -> Arg:
     if type(arg) is list:
@@ -170,8 +142,8 @@ def _few(pick: Pick, name: str, most: int) -> int:
     return max(0, pick(name, range(2 * most + 1)) - most)  # 0 about half of the time
 
 
-WORDS = {SlotKind.PARAMETER: "w", SlotKind.BUFFER: "b", SlotKind.CONSTANT: "c"}
-"""The names of slots."""
+KINDS = {kind.value: kind for kind in SlotKind} | {"read": SlotKind.PARAMETER, "tied": SlotKind.BUFFER}
+"""The sources that read state."""
 
 FEEDS = ("input",) * 8 + (
     "value", "earlier value", "parameter", "buffer", "tied", "transposed", "part", "expanded", "copied", "part of a value",
@@ -179,7 +151,7 @@ FEEDS = ("input",) * 8 + (
 """The sources of operands; a new input if the source is not possible."""
 
 OF: Mapping[str, tuple[str, ...]] = {
-    "state": ("parameter", "buffer", "tied", "constant", "read"),
+    "state": tuple(KINDS),
     "views": ("transposed", "part", "expanded", "part of a value"),
     "sizes": ("parameter", "buffer", "tied", "part", "expanded", "part of a value"),
 }
@@ -188,7 +160,7 @@ OF: Mapping[str, tuple[str, ...]] = {
 
 THROUGH: Mapping[str, tuple[Callable[[torch.Tensor], torch.Tensor], Any, Callable[[torch.Tensor], tuple[Any, ...]]]] = {
     "transposed": (lambda it: it.transpose(0, -1), aten.transpose.int, lambda _: (0, -1)),
-    "part": (lambda it: torch.cat([torch.zeros_like(it[:1]), it]), aten.slice.Tensor, lambda like: (0, 1, len(like) + 1)),
+    "part": (lambda it: torch.cat([it[:1], it]), aten.slice.Tensor, lambda like: (0, 1, len(like) + 1)),
     "expanded": (lambda it: it[:1], aten.expand.default, lambda like: ([*like.shape],)),
     "copied": (torch.Tensor.clone, aten.clone.default, lambda _: ()),
 }
@@ -210,29 +182,28 @@ def supplied(flow: PatternFlow, operand: Operand, feed: str) -> Value:
     like = operand.value
     wanted = (like.dtype, tuple(map(str, like.shape)))
     there = [value for value in (*flow.given, *flow.values) if (value.kind.dtype, value.kind.dims) == wanted][::-1]
-    found: Value | None = None
     feed = "input" if any(feed in OF[what] for what in flow.barred & OF.keys()) else feed
-    match feed:
-        case "value" | "earlier value" if there:
-            found = there[(feed == "earlier value") % len(there)]
-        case "parameter" | "read" | "buffer" | "tied" | "constant":
-            kinds = {"parameter": SlotKind.PARAMETER, "read": SlotKind.PARAMETER, "constant": SlotKind.CONSTANT}
-            found = flow.read(operand, kinds.get(feed, SlotKind.BUFFER), tied=feed == "tied")
-        case "part of a value" if there and like.dim():
-            found = flow.emit(aten.slice.Tensor, there[0], 0, 0, len(like), of=there[0])
-        case _ if feed in THROUGH and like.dim() and len(like):
-            change, target, args = THROUGH[feed]
-            whole = flow.add_input(operand, change)
-            found = flow.emit(target, whole, *args(like), of=whole)
-        case _:
-            pass
+    found: Value | None = None
+    if feed in KINDS:
+        found = flow.read(operand, KINDS[feed], tied=feed == "tied")
+    elif feed in ("value", "earlier value") and there:
+        found = there[(feed == "earlier value") % len(there)]
+    elif feed == "part of a value" and there and like.dim():
+        found = flow.emit(aten.slice.Tensor, there[0], 0, 0, len(like), of=there[0])
+    elif feed in THROUGH and like.dim() and len(like):
+        change, target, args = THROUGH[feed]
+        whole = flow.add_input(evolve(operand, value=change(like)))
+        found = flow.emit(target, whole, *args(like), of=whole)
     return found or flow.add_input(operand)
 
 
 # -- programs --------------------------------------------------------------------------------------------------------------------
 
-ROOT, SHARED, TWICE, BRANCH = PLACES = ("root", "shared", "twice", "branch")
+ROOT, SHARED, TWICE, BRANCH = "root", "shared", "twice", "branch"
 """The places of patterns: the root, a body of two modules, a body that is called twice, a branch."""
+
+FRAMES = {SHARED: (Frame("a"), Frame("b")), TWICE: (Frame("a", 0), Frame("a", 1))}
+"""The calls of a body."""
 
 IN_BRANCHES = ("writes", "random", "effects", "state")
 """Features that are excluded from branches."""
@@ -246,7 +217,7 @@ SIZE = Sym("s0")
 
 def build(
     pick: Pick, pool: Sequence[Instance], *, near: bool = False, is_flat: bool = False, barred: Collection[str] = ()
-) -> Drawn | None:
+) -> Case | None:
     """Build a program around patterns; return None if it is invalid or does not run.
 
     Args:
@@ -262,12 +233,14 @@ def build(
     flow = PatternFlow((*barred, *(IN_BRANCHES if place == BRANCH else ())), is_dynamic=is_dynamic)
     results: list[Value] = []
     finite: set[str] = set()
-    flow.steps(pick, "before", 2)
+    for _ in range(_few(pick, "before", 2)):
+        flow.step(pick)
     for _ in range(pick("hits", (1, 2, 3))):
         results += _hit(flow, pick, pool, finite, near=near, is_flat=is_flat)
     if not results:
         return None
-    flow.steps(pick, "after", 3)
+    for _ in range(_few(pick, "after", 3)):
+        flow.step(pick)
     # Half of the time, return nothing else: most values of a large pattern are inner ones, and outputs would use them.
     outputs = [*results, *[flow.value(pick("output", range(10))) for _ in range(_few(pick, "outputs", 2))]]
     if place == BRANCH:  # results of branches must not be operands
@@ -277,17 +250,17 @@ def build(
     if is_flat or not pick("sunk", (False, True)):
         program = lift_state(program) if place == ROOT else program
     program = program.evolve(facts=FLAT) if is_flat else program
-    calls = tuple([tuple([given.at(call, size=size) for given in flow.inputs]) for call in range(CALLS)])
+    operands = [*enumerate(flow.inputs.values())]
+    calls = tuple([tuple([operand.at(call, index, size) for index, operand in operands]) for call in range(CALLS)])
     try:
         program = infer(program)
     except PurefxError:
         return None
-    if verify(program) or (finite and not _are_finite(program, calls, finite)):
-        return None
-    return Drawn(program, calls, pick("variant", range(1 << 16)))
+    case = Case(program, pick("variant", range(1 << 16)), calls)
+    return None if verify(program) or not _runs(case, finite) else case
 
 
-def drawn_around(pool: Sequence[Instance], **options: Any) -> st.SearchStrategy[Drawn | None]:
+def drawn_around(pool: Sequence[Instance], **options: Any) -> st.SearchStrategy[Case | None]:
     """Return the strategy of programs around patterns.
 
     Args:
@@ -297,7 +270,7 @@ def drawn_around(pool: Sequence[Instance], **options: Any) -> st.SearchStrategy[
     >>> from hypothesis import find
     >>> from .instances import instance_of
     >>> found = instance_of(lambda x: torch.relu(x), [Operand(torch.ones(2))])
-    >>> [node.name for node in find(drawn_around([found]), lambda drawn: drawn is not None).program.main.nodes]
+    >>> [node.name for node in find(drawn_around([found]), lambda case: case is not None).program.main.nodes]
     ['relu', 'mul']
     """
     return st.composite(lambda draw: build(lambda _, choices: draw(_sampled(choices)), pool, **options))()
@@ -306,7 +279,7 @@ def drawn_around(pool: Sequence[Instance], **options: Any) -> st.SearchStrategy[
 _sampled = cache(st.sampled_from)
 
 
-def simplest(instance: Instance, **choices: Any) -> Drawn | None:
+def simplest(instance: Instance, **choices: Any) -> Case | None:
     """Build the program of a pattern on inputs, which returns a function of its result; ``choices`` override defaults."""
     return build(lambda name, several: choices.get(name, several[0]), [instance])
 
@@ -315,14 +288,13 @@ def _hit(
     flow: PatternFlow, pick: Pick, pool: Sequence[Instance], finite: set[str], *, near: bool, is_flat: bool
 ) -> list[Value]:  # fmt: skip
     # Return the outputs; [] if the pattern does not run on its operands. Record operands that have to be finite.
-    found: Instance | None = pool[pick("instance", range(len(pool)))]
-    if near and found is not None:
-        found = changed(found, pick("changed", range(24)))
-    if found is None:
-        return []
-    feeds = [pick("feed", FEEDS) if number < 4 else FEEDS[0] for number in range(len(found.leaves))]
-    pairs = zip(found.leaves, feeds, strict=True)
-    known: dict[str, Any] = {name: supplied(flow, operand, _feed(found, name, feed)) for (name, operand), feed in pairs}
+    found = pool[pick("instance", range(len(pool)))]
+    found = changed(found, pick("changed", range(24))) if near else found
+    known: dict[str, Any] = {}
+    for number, (name, operand) in enumerate(found.leaves):
+        feed = pick("feed", FEEDS) if number < 4 else FEEDS[0]
+        source = found.sources.get(name, feed)
+        known[name] = supplied(flow, operand, feed if source == "read" and feed in ("parameter", "buffer", "tied") else source)
     finite.update([known[name].node.name for name, operand in found.leaves if operand.is_finite])
     entries: Sequence[int] = range(len(MENU))
     places: list[int] = []
@@ -334,14 +306,8 @@ def _hit(
             return []
         for _ in range(places.count(number)):
             flow.step(pick, entries)
-    end = pick("end", (0,) * 10 + (0, 1, 2, 3, 4, 5))
+    end = pick("end", (0,) * 10 + (0, 1, 2, 3, 4))
     return [used for result in found.results for used in _ended(flow, end, known[result], known[next(iter(found.nodes)).name])]
-
-
-def _feed(instance: Instance, name: str, feed: str) -> str:
-    if name in instance.constants:
-        return "constant"
-    return "read" if name in instance.from_state and feed not in ("parameter", "buffer", "tied") else feed
 
 
 def _ended(flow: PatternFlow, end: int, result: Value, first: Any) -> list[Value]:
@@ -352,55 +318,54 @@ def _ended(flow: PatternFlow, end: int, result: Value, first: Any) -> list[Value
     if end == 3 and "writes" not in flow.barred:
         flow.emit(aten.add_.Tensor, result, 1, of=result)
     found = [flow.emit(aten.mul.Tensor, result, 2)]
-    if end == 4:
-        found.append(flow.emit(aten.add.Tensor, result, result))
-    elif end == 5 and type(first) is Value:
+    if end == 4 and type(first) is Value:
         found.append(flow.emit(aten.mul.Tensor, first, 2))
     return [value for value in found if value is not None]
 
 
-def _are_finite(program: Program, calls: Sequence[Sequence[Any]], names: Collection[str]) -> bool:
-    # Computed operands, such as an inner value of another match, may be infinite or overflow in a product.
-    found: list[str] = []
+def _runs(case: Case, finite: Collection[str]) -> bool:
+    # Whether all calls run, with right fake values: exporters write no program in which a size that grows makes more chunks.
+    # Computed operands that must be finite, such as an inner value of another match, may be infinite or overflow in a product.
+    infinite: list[str] = []
 
     def seen(_: str, part: Any, value: Any) -> None:
         is_real = isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex())
-        if part.name in names and is_real and not bool((value.abs() <= torch.finfo(value.dtype).max ** 0.5).all()):
-            found.append(part.name)
+        if part.name in finite and is_real and not bool((value.abs() <= torch.finfo(value.dtype).max ** 0.5).all()):
+            infinite.append(part.name)
 
-    with seeded(0), torch.no_grad(), suppress(Exception):  # programs that do not run are dropped later
-        evaluate(program, calls, TensorMachine(), seen=seen)
-    return not found
+    try:
+        with seeded(0), torch.no_grad():
+            evaluate(case.program, case.calls, TensorMachine(), seen=seen)
+        return not infinite and not case.computed(false_values, case.program)
+    except Exception:  # noqa: BLE001  operators raise any exceptions
+        return False
 
 
 def _growing(flow: PatternFlow) -> int:
     # The size to replace by a symbol: the most frequent one of inputs, or 0.  The user's operands keep their sizes.
-    sizes = Counter([size for given in flow.inputs for size in given.operand.value.shape if size > 1])
-    is_own = any(given.operand.style == "given" for given in flow.inputs)
+    sizes = Counter([size for operand in flow.inputs.values() for size in operand.value.shape if size > 1])
+    is_own = any(operand.style == "given" for operand in flow.inputs.values())
     return max(sizes, key=lambda size: (sizes[size], size), default=0) if flow.is_dynamic and not is_own else 0
 
 
 def _placed(flow: PatternFlow, place: str, outputs: list[Value], size: int) -> Program:
     # The program with the outputs; a size, if not 0, is replaced by a symbol.
-    args = tuple([Ref(given.name) for given in flow.inputs])
+    args = tuple(map(Ref, flow.inputs))
     body = Graph(tuple([Input(arg.name) for arg in args]), tuple(flow.nodes), tuple([value.node for value in outputs]))
-    graphs, facts, calls = {"": body}, TREE, list[Node]()
-    paths = ("a", "b") if place == SHARED else ("a",) if place == TWICE else ("",)
+    frames = FRAMES.get(place, ())
+    graphs, facts = {"": body}, TREE | {"outlined"} if frames else TREE
+    calls = [Node(f"call_{number}", Call(frame, "body"), args) for number, frame in enumerate(frames)]
     if place == BRANCH:  # both branches are equal, so that any results have equal strides
         calls = [Node("cond", op_of(torch.ops.higher_order.cond), (True, Body("body"), Body("body"), args))]
-    elif place != ROOT:
-        frames = [Frame("a"), Frame("b")] if place == SHARED else [Frame("a", 0), Frame("a", 1)]
-        calls = [Node(f"call_{number}", Call(frame, "body"), args) for number, frame in enumerate(frames)]
-        facts = TREE | {"outlined"}
     if calls:
         items = [(call, Node(f"{call.name}_{n}", GETITEM, (Ref(call.name), n))) for call in calls for n in range(len(outputs))]
         nodes = dict.fromkeys([node for pair in items for node in pair])
         graphs = {"": Graph(body.inputs, tuple(nodes), tuple([Ref(item.name) for _, item in items])), "body": body}
     specs = list[UserInput]()
-    for given in flow.inputs:
-        like = given.at(0)
-        shape = tuple([SIZE if size and one == size else one for one in like.shape])
-        specs.append(UserInput(TensorType(like.dtype, shape), given.name))
+    for name, operand in flow.inputs.items():
+        shape = tuple([SIZE if one == size > 0 else one for one in operand.value.shape])
+        specs.append(UserInput(TensorType(operand.value.dtype, shape), name))
     signature = Signature(tuple(specs), (UserOutput(),) * len(graphs[""].output))
     constraints = Constraints((Range(SIZE, 2, None),) if size else ())
+    paths = tuple({frame.path: None for frame in frames}) or ("",)
     return Program.of(graphs, state=flow.state(paths), signature=signature, constraints=constraints, facts=facts)

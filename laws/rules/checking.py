@@ -7,14 +7,14 @@ writes, views, state, shared bodies, branches.  If a rule matches in few of them
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import wraps
-from itertools import zip_longest
+from contextlib import suppress
+from itertools import islice, zip_longest
 from typing import Any
 
 import hypothesis.strategies as st
-from attrs import define, evolve, field
+from attrs import define, evolve, field, frozen
 
-from ...ir.graph import Graph, Op
+from ...ir.graph import Op
 from ...ir.program import Program
 from ...ir.verify import verify
 from ...transforms import Fuel, Transformation
@@ -25,8 +25,8 @@ from ..evaluate import Tolerance
 from ..law import FUEL, GENERIC, Case, Law, Transform, law, memory
 from ..provenance import provenance
 from ..tiers import share
-from ..values import false_values, recorded_values
-from .build import Drawn, drawn_around, simplest
+from ..values import recorded_values
+from .build import drawn_around, simplest
 from .instances import Instance, instances
 
 EXAMPLES = 50
@@ -52,11 +52,9 @@ TRACED = 90
 
 VARIED: tuple[dict[str, Any], ...] = (
     {"feed": "transposed"}, {"dynamic": True}, {"feed": "part"}, {"feed": "expanded"}, {"end": 1, "dynamic": True}, {"end": 1},
-    {"feed": "transposed", "end": 1}, {"feed": "buffer", "end": 3}, {"end": 2}, {"feed": "tied", "end": 5},
+    {"feed": "transposed", "end": 1}, {"feed": "buffer", "end": 3}, {"end": 2}, {"feed": "tied", "end": 4},
 )  # fmt: skip
 """Alternating choices for a second small program of each pattern."""
-
-NOTHING = Program.of({"": Graph((), (), ())})
 
 SECONDS = 10.0
 """The time for shrinking."""
@@ -90,24 +88,39 @@ STATE, REPEATED = frozenset({"state", "written results"}), frozenset({"idempoten
 """Laws that do not apply to rules that change the state, and to rules that match once."""
 
 
-def remembering(transform: Transform) -> Transform:
-    """Return a function that applies a transformation once to each program.
+@frozen
+class Once:
+    """Applies a rule once to each program, and remembers the result and the rule of each match.
 
-    >>> from purefx.ir import Graph
-    >>> program = Program.of({"": Graph((), (), ())})
-    >>> once = remembering(lambda program: program.evolve())
-    >>> once(program) is once(program)
-    True
+    >>> import torch, purefx as px
+    >>> once = Once(px.rule(lambda x: torch.relu(x)).becomes(lambda m, x: torch.tanh(x)).transformation)
+    >>> program = px.import_ep(torch.export.export(torch.nn.ReLU(), (torch.ones(2),)))
+    >>> once(program) is once(program), once.matches(program)
+    (True, ['<lambda>'])
     """
-    known: dict[int, tuple[Program, Program]] = {}
 
-    @wraps(transform)
-    def once(program: Program) -> Program:
-        if id(program) not in known:
-            known[id(program)] = (program, transform(program))
-        return known[id(program)][1]
+    transform: Transformation
+    known: dict[int, tuple[Program, Program, list[str]]] = field(factory=dict, init=False, repr=False)
 
-    return once
+    @property
+    def name(self) -> str:
+        """The name of the rule."""
+        return self.transform.name
+
+    def __call__(self, program: Program) -> Program:
+        """Return the program with all matches replaced."""
+        if id(program) not in self.known:
+            fuel = Fuel(1 << 30)
+            result = self.transform.spend(program, fuel)
+            labels = [label.removeprefix("apply ").rpartition(" at ")[0] for label in fuel.labels]
+            self.known[id(program)] = program, result, labels
+        return self.known[id(program)][1]
+
+    def matches(self, program: Program) -> list[str]:
+        """Return the rule of each match; one without a name if it raises, so that the laws are tested."""
+        with suppress(Exception):  # rules raise any exceptions
+            self(program)
+        return self.known.get(id(program), (program, program, [""]))[2]
 
 
 # -- check_rule ------------------------------------------------------------------------------------------------------------------
@@ -160,33 +173,25 @@ def check_rule(
     """
     __tracebackhide__ = True
     limits = Tolerance(rtol, atol)
-    asked, yours, rules = _checked(rule, laws, examples, programs, operands, limits)
+    asked, own, rules = _checked(rule, laws, examples, programs, operands, limits)
     # A rule that is applied once matches its own results in the next call only.
     without = (STATE if changes_state else frozenset()) | (REPEATED if any(each.once for each in rule.rules) else frozenset())
-    asked = tuple([each for each in asked if each.name not in without])
+    asked = [each for each in asked if each.name not in without]
     count, number = share(EXAMPLES) if examples is None else examples, seed_of(seed)
-    transform = rule.transformation
+    once = Once(rule.transformation)
 
-    def case(drawn: Drawn | None) -> Case | None:
-        found = drawn and case_of_drawn(drawn)
-        return found and prepared(found)
+    def prepared(case: Case | None) -> Case | None:
+        return case and evolve(case, tolerance=limits, common_state=changes_state)
 
-    def prepared(case: Case) -> Case:
-        return evolve(case, tolerance=limits, common_state=changes_state)
-
-    def test(cases: Sequence[Case], most: int, source: Source | None = None) -> list[list[str]]:
-        # Test laws of one application on all cases, the others on the cases with the most matches; return the matches.
+    def test(cases: Sequence[Case], most: int, source: Source | None = None) -> None:
+        # Test laws of one application on all cases, the others on the cases with the most matches.
         __tracebackhide__ = True
-        quick = [law for law in asked if law.name in QUICK]
-        error = broken(remembering(transform), quick, cases, source)
-        matches = [applied(transform, case.program) for case in cases]
+        error = broken(once, [law for law in asked if law.name in QUICK], cases, source)
         if error is None:
-            order = sorted(range(len(cases)), key=lambda place: -len(matches[place]))
-            others = [law for law in asked if law.name not in QUICK]
-            error = broken(transform, others, [cases[place] for place in order[:most]], source)
+            chosen = sorted(cases, key=lambda case: -len(once.matches(case.program)))[:most]
+            error = broken(rule.transformation, [law for law in asked if law.name not in QUICK], chosen, source)
         if error is not None:
             raise error.with_traceback(None) from None
-        return matches
 
     by_name = operands if isinstance(operands, Mapping) else {each.name: operands for each in rules}
     found = [Found(each) for each in rules if count]
@@ -196,31 +201,42 @@ def check_rule(
     if any(not each.hits for each in found):
         reasons = "\n".join([each.explained() for each in found if not each.hits])
         raise NothingChecked(f"{reasons}\nso the laws would not be tested. {ADVICE}")
-    given = test([prepared(each) for each in yours], ASKED_ALL)
-    plain = sorted([pair for each in found for pair in each.plain], key=lambda pair: pair[0].size)
-    test([one for _, drawn in plain if (one := case(drawn)) is not None], ASKED_ALL // 4)
-    matches: list[list[str]] = []
+    given = [case for each in own if (case := prepared(each))]
+    test(given, ASKED_ALL)
+    hits = sorted([hit for each in found for hit in each.hits], key=lambda hit: hit.size)
+    small = [simplest(hit, **choices) for number, hit in enumerate(hits) for choices in ({}, VARIED[number % len(VARIED)])]
+    test([case for each in small if (case := prepared(each))], ASKED_ALL // 4)
+    cases: list[Case] = []
     if found:
         pool = [one for several in zip_longest(*[each.pool for each in found]) for one in several if one is not None]
-        made, missed = (drawn_around(pool, near=near).map(case) for near in (False, True))
+        made, missed = (drawn_around(pool, near=near).map(prepared) for near in (False, True))
         source = Source(made, count, number, limits, LONGEST, seconds=SECONDS)
         cases = source.cases()
-        if 2 * sum(bool(applied(transform, one.program)) for one in cases) < len(cases):
+        if 2 * sum(bool(once.matches(case.program)) for case in cases) < len(cases):
             # Programs of one run are similar, so draw a second one before the rule counts as not matching.
             cases += evolve(source, count=max(count, LEAST), number=number + 1).cases()
-        matches = test(cases, ASKED_ALL, source)
+        test(cases, ASKED_ALL, source)
         source = evolve(source, strategy=missed, count=-(-count // NEAR))
         test(source.cases(), ASKED_ALL // 4, source)
-    names = {name for one in matches for name in one}
-    sizes = len(matches), sum(map(bool, matches)), 0, len(given), sum(map(bool, given))
-    report = Report(name_of(transform), len(asked), *sizes)
-    _check_enough(report, found, [each.name for each in rules if matches and each.name not in names])
+    changed, mine = ([case for case in each if once.matches(case.program)] for each in (cases, given))
+    report = Report(once.name, len(asked), len(cases), len(changed), 0, len(given), len(mine))
+    if not cases and not mine:
+        raise NothingChecked(f"{once.name} matched in none of {len(given)} programs, so nothing was checked. {ADVICE}")
+    if 2 * len(changed) < len(cases):
+        tried = "; ".join([f"{each.rule.name} on {', '.join(map(repr, each.pool[:4]))}" for each in found])
+        raise NothingChecked(
+            f"{once.name} matched in {len(changed)} of {len(cases)} programs that were drawn around it, less than half, so "
+            f"little was checked.\nTried: {tried} ...\n{ADVICE}"
+        )
+    names = {name for case in changed for name in once.matches(case.program)}
+    if never := [each.name for each in rules if cases and each.name not in names]:
+        raise NothingChecked(f"{', '.join(never)} never matched because other rules of {once.name} match first. {ADVICE}")
     return report
 
 
 def _checked(
     rule: Any, laws: Any, examples: Any, programs: Any, operands: Any, limits: Tolerance
-) -> tuple[tuple[Law, ...], list[Case], list[Rule]]:
+) -> tuple[Sequence[Law], list[Case], list[Rule]]:
     if not isinstance(rule, RuleSet):
         raise WrongQuestion(f"check_rule takes a rule, px.rule(...), not a {type(rule).__name__}")
     ways = operands.values() if isinstance(operands, Mapping) else (operands,)
@@ -228,10 +244,9 @@ def _checked(
         raise WrongQuestion(
             "operands is a strategy of tuples or a function of `draw` that returns one, or a dict of these by rule"
         )
-    own = cases_of(programs)
-    numbers = (limits.rtol, limits.atol)
+    own, numbers = cases_of(programs), (limits.rtol, limits.atol)
     asked = check_question(rule.transformation, laws, "flat", "aten", examples, given=bool(own), tolerances=numbers)
-    rule(NOTHING)  # raises if a rule has no replacement
+    _ = rule.index  # raises if a rule has no replacement
     rules = [each for each in rule.rules if each.variables]
     if not rules and not own:
         raise WrongQuestion(
@@ -250,46 +265,35 @@ class Found:
     rule: Rule
     hits: list[Instance] = field(factory=list)
     misses: list[Instance] = field(factory=list)
-    plain: list[tuple[Instance, Drawn]] = field(factory=list)
-    """The smallest programs of each matching instance."""
 
     def search(self, wanted: int, **options: Any) -> None:
         """Search until the rule matches on enough instances."""
-        traced = 0
-        for instance in instances(self.rule, **options):
-            traced += instance is not None
-            drawn = instance and simplest(instance)
-            if instance is None or drawn is None:
-                continue
-            if self._matches(drawn):
-                self._add(instance, drawn)
-            elif (found := self._with_state(instance)) is not None:
-                self._add(found, simplest(found))
-            else:
+        for instance in islice(filter(None, instances(self.rule, **options)), TRACED):
+            hit = self._hit(instance)
+            if hit is not None:
+                self.hits.append(hit)
+            elif simplest(instance) is not None:
                 self.misses.append(instance)
-            if len(self.hits) >= wanted or traced >= TRACED:
+            if len(self.hits) >= wanted:
                 return
 
-    def _add(self, instance: Instance, drawn: Drawn | None) -> None:
-        self.hits.append(instance)
-        varied = simplest(instance, **VARIED[len(self.hits) % len(VARIED)])
-        self.plain += [(instance, each) for each in (drawn, varied) if each is not None]
-
-    def _with_state(self, instance: Instance) -> Instance | None:
-        # The instance with as few operands from the state, or constant ones, as the rule needs.
-        if self.hits and not (self.hits[0].from_state or self.hits[0].constants):
-            return None
-        for kind in ("from_state", "constants"):
-            names = frozenset([name for name, _ in instance.leaves])
-            if self._matches(simplest(evolve(instance, **{kind: names}))):
-                for name in sorted(names):
-                    fewer = names - {name}
-                    names = fewer if self._matches(simplest(evolve(instance, **{kind: fewer}))) else names
-                return evolve(instance, **{kind: names})
+    def _hit(self, instance: Instance) -> Instance | None:
+        # The instance with as few operands from the state, or constant ones, as the rule needs; None if it does not match.
+        if self._matches(instance):
+            return instance
+        for source in ("read", "constant") if not self.hits or self.hits[0].sources else ():
+            names = [name for name, _ in instance.leaves]
+            hit = evolve(instance, sources={**dict.fromkeys(names, source), **instance.sources})
+            if self._matches(hit):
+                for name in names:
+                    fewer = evolve(hit, sources={one: kind for one, kind in hit.sources.items() if one != name})
+                    hit = fewer if self._matches(fewer) else hit
+                return hit
         return None
 
-    def _matches(self, drawn: Drawn | None) -> bool:
-        return drawn is not None and bool(applied(self.rule.transformation, drawn.program))
+    def _matches(self, instance: Instance) -> bool:
+        case = simplest(instance)
+        return case is not None and bool(Once(self.rule.transformation).matches(case.program))
 
     @property
     def pool(self) -> list[Instance]:
@@ -309,41 +313,3 @@ class Found:
             f"{name} ran on {len(self.misses)} operands and did not match; {why}. "
             f"On {first!r} torch traces the pattern to {operators}"
         )
-
-
-# -- cases -----------------------------------------------------------------------------------------------------------------------
-
-
-def case_of_drawn(drawn: Drawn) -> Case | None:
-    """Return the case of a program around patterns; None if it does not run, or its sizes are wrong."""
-    case = Case(drawn.program, drawn.variant, drawn.calls)
-    try:
-        case.meaning(case.program)
-    except Exception:  # noqa: BLE001  a later call may fail
-        return None
-    # The number of chunks of a growing size varies between calls: exporters do not write such programs.
-    grows = bool(drawn.program.constraints.ranges)
-    return None if grows and false_values(case.program, drawn.calls) else case
-
-
-def applied(transform: Transformation, program: Program) -> list[str]:
-    """Return the rule of each application to a program; one without a name if it raises, so that the laws are tested."""
-    fuel = Fuel(1 << 30)
-    try:
-        transform.spend(program, fuel)
-    except Exception:  # noqa: BLE001  rules raise any exceptions
-        return [""]
-    return [label.removeprefix("apply ").rpartition(" at ")[0] for label in fuel.labels]
-
-
-def _check_enough(report: Report, found: Sequence[Found], never: Sequence[str]) -> None:
-    if not report.drawn and not report.given_changed:
-        raise NothingChecked(f"{report.name} matched in none of {report.given} programs, so nothing was checked. {ADVICE}")
-    if 2 * report.changed < report.drawn:
-        tried = "; ".join([f"{each.rule.name} on {', '.join(map(repr, each.pool[:4]))}" for each in found])
-        raise NothingChecked(
-            f"{report.name} matched in {report.changed} of {report.drawn} programs that were drawn around it, less than half, so "
-            f"little was checked.\nTried: {tried} ...\n{ADVICE}"
-        )
-    if never:
-        raise NothingChecked(f"{', '.join(never)} never matched because other rules of {report.name} match first. {ADVICE}")

@@ -13,20 +13,19 @@ import random
 import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import reduce
 from itertools import count
-from typing import Any, cast
+from typing import Any
 
 import hypothesis.strategies as st
 import torch
-from attrs import evolve, field, frozen
+from attrs import define, evolve, field, frozen
 from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from ...ir.arguments import Arg, Items, Ref
 from ...ir.graph import Get, Node, Op
 from ...ir.importing import import_fx
-from ...ir.torch_private import OpOverload, parameters_of, schema_of
+from ...ir.torch_private import OpOverload, Parameter, parameters_of, pytree, schema_of
 from ...transforms.rules.pattern import Part, Pattern, operator_of, role
 from ..purity import seeded
 from ..tiers import examples_of
@@ -70,39 +69,32 @@ class Operand:
         is_own = self.style in ("given", "held") and self.is_tensor
         return self.finite and not (is_own and not bool(self.value.isfinite().all()))
 
-    def at(self, call: int, index: int = 0) -> torch.Tensor:
+    def at(self, call: int, index: int = 0, size: int = 0) -> torch.Tensor:
         """Return the tensor for a call.
 
         Args:
             call: the number of the call; the last one has special numbers.
             index: of the operand, so that operands differ.
+            size: dimensions of this size, if not 0, grow with each call.
+
+        >>> Operand(torch.zeros(2, 3)).at(1, size=3).shape
+        torch.Size([2, 4])
         """
         like = self.value
-        if self.style == "held":
-            return like.clone()
-        if self.style == "given":
-            return like.reshape(-1).roll(call).reshape(like.shape).clone()
-        numbers, start = self._numbers(is_last=call == CALLS - 1, call=call), 2 * index + 3 * call
-        found: list[Any] = [numbers[(start + number) % len(numbers)] for number in range(like.numel())]
-        if not like.dtype.is_signed and like.dtype is not torch.bool:
-            found = [abs(number) for number in found]
-        return torch.tensor(found, dtype=like.dtype).reshape(like.shape)
+        if self.style in ("given", "held"):
+            return like.reshape(-1).roll(call * (self.style == "given")).reshape(like.shape).clone()
+        shape = [one + call if one == size > 0 else one for one in like.shape]
+        numbers, start = self._numbers(call), 2 * index + 3 * call
+        found = [numbers[(start + number) % len(numbers)] for number in range(math.prod(shape))]
+        return torch.tensor(found).to(like.dtype).reshape(shape)
 
-    def _numbers(self, *, is_last: bool, call: int) -> Sequence[float]:
-        dtype, is_unusual = self.value.dtype, is_last and not self.finite
+    def _numbers(self, call: int) -> Sequence[float]:
+        dtype, is_unusual = self.value.dtype, call == CALLS - 1 and not self.finite
         if dtype.is_floating_point:
             return BETWEEN if self.style == "between" else FRACTIONS if call == 1 else SPECIAL if is_unusual else ORDINARY
         if self.style == "few" or dtype is torch.bool:
             return FEW
         return (*WHOLE, torch.iinfo(dtype).min, torch.iinfo(dtype).max) if is_unusual else WHOLE
-
-    def grown(self, size: int, by: int) -> Operand:
-        """Return the operand with each dimension of one size enlarged.
-
-        >>> Operand(torch.zeros(2, 3)).grown(3, 1)
-        float32[2, 4]
-        """
-        return evolve(self, value=self.value.new_empty([one + by if one == size else one for one in self.value.shape]))
 
     def __repr__(self) -> str:
         if not self.is_tensor:
@@ -114,60 +106,36 @@ Assignment = list[Any]
 """The operand of each variable, in order; a list of operands if the variable is a list."""
 
 
-def leaves_of(operands: Assignment) -> Iterator[Operand]:
-    """Iterate over the tensors among the operands.
+def leaves_of(operands: Assignment) -> list[Operand]:
+    """Return the tensors among the operands.
 
-    >>> list(leaves_of([Operand(1), [Operand(torch.zeros(2))]]))
+    >>> leaves_of([Operand(1), [Operand(torch.zeros(2))]])
     [float32[2]]
     """
-    for each in operands:
-        yield from [one for one in (each if isinstance(each, list) else [each]) if one.is_tensor]
-
-
-def _mapped(operands: Assignment, function: Callable[[Operand], Any]) -> list[Any]:
-    return [[function(one) for one in each] if isinstance(each, list) else function(each) for each in operands]
-
-
-def with_leaves(operands: Assignment, tensors: Sequence[Any]) -> list[Any]:
-    """Return the arguments of a pattern: tensors in the places of the leaves, and the literals.
-
-    >>> with_leaves([Operand(1), [Operand(torch.zeros(2))]], ["here"])
-    [1, ['here']]
-    """
-    rest = iter(tensors)
-    return _mapped(operands, lambda one: next(rest) if one.is_tensor else one.value)
-
-
-def only_finite(operands: Assignment) -> Assignment:
-    """Return the operands without infinities and NaN.
-
-    >>> bool(only_finite([Operand(torch.zeros(9))])[0].at(CALLS - 1).isfinite().all())
-    True
-    """
-    return _mapped(operands, lambda one: evolve(one, finite=True))
+    return [one for one in pytree.tree_leaves(operands) if one.is_tensor]
 
 
 # -- patterns without alternatives -----------------------------------------------------------------------------------------------
 
 aten: Any = torch.ops.aten
 
-STEPS: Mapping[str, Callable[[Any], Any]] = {
-    "turned": lambda x: aten.transpose.int(x, 0, -1) if x.dim() else aten.unsqueeze.default(x, 0),
-    "flat": lambda x: aten.reshape.default(x, [-1]),
-    "row": lambda x: aten.unsqueeze.default(x, 0),
-    "copied": aten.clone.default,
-    "double": lambda x: aten.to.dtype(x, torch.float64),
-    "single": lambda x: aten.to.dtype(x, torch.float32),
-}
+VIEWS: Sequence[Callable[[Any], Any]] = (
+    lambda x: x,
+    lambda x: aten.unsqueeze.default(x, 0),
+    lambda x: aten.reshape.default(x, [-1]),
+    lambda x: aten.transpose.int(aten.unsqueeze.default(x, 0), 0, -1),
+    lambda x: aten.clone.default(aten.unsqueeze.default(aten.reshape.default(x, [-1]), 1)),
+)
 
-VIEWS = ("", "turned", "flat", "row", "turned flat", "row turned", "turned copied", "turned row flat", "flat row turned")
+CASTS: Sequence[Callable[[Any], Any]] = (
+    lambda x: aten.to.dtype(x, torch.float64),
+    lambda x: aten.to.dtype(aten.to.dtype(x, torch.float64), torch.float32),
+)
 
-CASTS = ("", "double", "single", "double single", "single double single")
-
-BOTH = ("", "turned", "double", "turned double", "double flat", "row single", "turned double row", "flat double single")
+BOTH = (*VIEWS, *CASTS, lambda x: CASTS[0](VIEWS[3](x)))
 
 
-@frozen(eq=False)
+@define(eq=False)
 class Way:
     """A pattern with one alternative chosen for each ``any_of``, and a chain of views and casts for each ``through``.
 
@@ -177,11 +145,17 @@ class Way:
 
     pattern: Pattern
     chosen: Mapping[Any, Any] = {}
-    """The number of the alternative of each ``any_of``, and the steps of each chain."""
+    """The number of the alternative of each ``any_of``, and the function of each chain."""
+    draw: random.Random = field(factory=lambda: random.Random(0))  # noqa: S311  not secret
+    known: dict[fx.Node, Any] = field(factory=dict, init=False)
+    drawn: dict[fx.Node, Any] = field(factory=dict, init=False)
+    tensors: float = field(default=0.7, init=False)
+    """The share of tensors if an operator accepts other types too."""
 
     def __call__(self, *values: Any) -> Any:
-        """Run the pattern on values of its variables."""
-        found = _Run(self.chosen, dict(zip(self.variables, values, strict=True))).value(self.pattern.results)
+        """Run the pattern on values of its variables; a missing one is drawn at the first operator that uses it."""
+        self.known, self.drawn = dict(zip(self.variables, values, strict=False)), {}
+        found = self._value(self.pattern.results)
         return found if self.pattern.is_tuple else found[0]
 
     @property
@@ -189,74 +163,58 @@ class Way:
         """The variables of the pattern, in order."""
         return [*self.pattern.graph.find_nodes(op="placeholder")]
 
-    def drawn(self, draw: random.Random) -> Assignment | None:
-        """Return operands for the variables; None if an operator raised on all that were tried.
-
-        Args:
-            draw: the source of random numbers.
+    def operands(self) -> Assignment | None:
+        """Draw operands for the variables; return None if an operator raised on all that were tried.
 
         >>> way = Way(Pattern.of(lambda x, w: torch.nn.functional.linear(x, w)))
-        >>> len(next(found for number in range(99) if (found := way.drawn(random.Random(number)))))
+        >>> len(next(found for _ in range(99) if (found := way.operands())))
         2
         """
-        run = _Run(self.chosen, {}, draw)
+        self.tensors = self.draw.choice((0.7, 0.7, 0.1))
         with suppress(Exception):  # operators raise any exceptions
-            run.value(self.pattern.results)
+            self()
             # Some variables are not in a chosen alternative.
-            return [run.drawn.get(variable, Operand(None)) for variable in self.variables]
+            return [self.drawn.get(variable, Operand(None)) for variable in self.variables]
         return None
 
-
-class _Run:
-    """Runs a pattern on known values; a variable without a value is drawn at the first operator that uses it."""
-
-    def __init__(self, chosen: Mapping[Any, Any], known: dict[fx.Node, Any], draw: random.Random | None = None) -> None:
-        self.chosen = chosen
-        self.known = known
-        self.drawn: dict[fx.Node, Any] = {}
-        self.draw = draw or random.Random(0)  # noqa: S311  not secret
-        self.tensors = self.draw.choice((0.7, 0.7, 0.1))
-
-    def value(self, part: Part) -> Any:
-        """Return the value of a part."""
+    def _value(self, part: Part) -> Any:
+        part = self._settled(part)
         if isinstance(part, slice):
-            return slice(self.value(part.start), self.value(part.stop), self.value(part.step))
+            return slice(self._value(part.start), self._value(part.stop), self._value(part.step))
         if isinstance(part, list | tuple):
-            several = [self.value(each) if role(each) == "rest" else [self.value(each)] for each in part]
+            several = [self._value(each) if role(each) == "rest" else [self._value(each)] for each in part]
             return (list if isinstance(part, list) else tuple)([item for each in several for item in each])
         if not isinstance(part, fx.Node):
             return part
-        part = self._settled(part)
         if part not in self.known:
             self.known[part] = part.meta["tensor"] if role(part) == "tensor" else self._computed(part)
         return self.known[part]
 
-    def _settled(self, part: fx.Node) -> fx.Node:
+    def _settled(self, part: Part) -> Part:
         # The part that is chosen for another.
-        if role(part) in ("any_of", "rest") or (role(part) == "through" and not self.chosen.get(chain_of(part))):
-            chosen: Any = part.args[self.chosen.get(part, 0) if role(part) == "any_of" else 0]
-            return self._settled(chosen)
+        while role(part) in ("any_of", "rest"):
+            part = part.args[self.chosen.get(part, 0)]
         return part
 
     def _computed(self, part: fx.Node) -> Any:
-        operands = cast("Sequence[fx.Node]", part.args[:1] if role(part) == "through" else part.all_input_nodes)
+        operands: Any = part.args[:1] if role(part) == "through" else part.all_input_nodes
         pairs = [(operand, self._settled(operand)) for operand in operands]
         new = {one: operand for operand, one in pairs if role(one) == "variable" and one not in self.known}
-        values = [self.value(operand) for operand, one in pairs if one not in new]
+        values = [self._value(one) for _, one in pairs if one not in new]
         for _ in range(TRIES * len(new)):
             near = [value for value in values if isinstance(value, torch.Tensor)]
             for variable, operand in new.items():
                 self.drawn[variable] = found = _candidate(self.draw, kinds_of(part, operand), near, self.tensors)
-                near += [one.value for one in [*leaves_of([found])][:1]]
-                self.known[variable] = _mapped([found], lambda one: one.value)[0]
+                near += [one.value for one in leaves_of([found])[:1]]
+                self.known[variable] = pytree.tree_map(lambda one: one.value, found)
             with suppress(Exception):  # operators raise any exceptions
                 return self._result(part)
         return self._result(part)
 
     def _result(self, part: fx.Node) -> Any:
         if role(part) == "through":
-            return reduce(lambda value, step: STEPS[step](value), self.chosen[chain_of(part)], self.value(part.args[0]))
-        (*args,), kwargs = self.value(part.args), {key: self.value(each) for key, each in part.kwargs.items()}
+            return self.chosen[chain_of(part)](self._value(part.args[0]))
+        (*args,), kwargs = self._value(part.args), {key: self._value(each) for key, each in part.kwargs.items()}
         target: Any = part.target
         return getattr(args.pop(0), target)(*args, **kwargs) if part.op == "call_method" else target(*args, **kwargs)
 
@@ -271,21 +229,15 @@ def kinds_of(part: fx.Node, operand: fx.Node) -> list[str]:
     if role(part) not in ("operator", "arithmetic"):
         return ["Tensor"]
     found = set[str]()
-    for overload, given in operator_of(part).overloads.items():
-        types = {one.name: str(one.real_type) for one in schema_of(overload).arguments}
-        for name, value in given.items():
+    for overload, (given, *_) in operator_of(part).overloads.items():
+        for one in schema_of(overload).arguments:
+            value, kind = given[one.name], str(one.real_type).replace("SymInt", "int")
+            kinds = [kind.removeprefix("Optional[").removesuffix("]"), "None"] if kind.startswith("Optional[") else [kind]
             if value is operand:
-                found.update(_plain_types(types[name]), {HINTS[name]} if name in HINTS else ())
+                found.update(kinds, {HINTS[one.name]} if one.name in HINTS else ())
             elif isinstance(value, list | tuple) and operand in value:
-                is_list = role(operand) == "rest"
-                found.add(_plain_types(types[name])[0] if is_list else types[name].removeprefix("List[").removesuffix("]"))
+                found.add(kinds[0] if role(operand) == "rest" else kinds[0].removeprefix("List[").removesuffix("]"))
     return sorted(found, key=lambda kind: (kind != "Tensor", kind))
-
-
-def _plain_types(kind: str) -> list[str]:
-    plain = kind.removeprefix("Optional[").removesuffix("]") if kind.startswith("Optional[") else kind
-    plain = "List[int]" if plain.startswith(("List[int", "List[SymInt")) else plain.replace("SymInt", "int")
-    return [plain, "None"] if kind.startswith("Optional[") else [plain]
 
 
 def chain_of(part: fx.Node) -> Any:
@@ -312,9 +264,10 @@ def ways_of(pattern: Pattern, draw: random.Random) -> Iterator[Way]:
             several[part] = range(len(part.args))
         elif role(part) == "through":
             _, _, views, casts = part.args
-            several[chain_of(part)] = [each.split() for each in (BOTH if views and casts else VIEWS if views else CASTS)]
+            several[chain_of(part)] = BOTH if views and casts else VIEWS if views else (VIEWS[0], *CASTS)
     for turn in count():
-        yield Way(pattern, {key: each[turn] if turn < len(each) else draw.choice(each) for key, each in several.items()})
+        chosen = {key: each[turn] if turn < len(each) else draw.choice(each) for key, each in several.items()}
+        yield Way(pattern, chosen, draw)
 
 
 # -- drawing ---------------------------------------------------------------------------------------------------------------------
@@ -350,7 +303,6 @@ TRIES = 24
 
 
 def _candidate(draw: random.Random, kinds: Sequence[str], near: Sequence[torch.Tensor], tensors: float) -> Any:
-    # `tensors` is the share of tensors if an operator accepts other types too.
     known = [kind for kind in kinds if kind in LITERALS or kind in ("Tensor", "List[Tensor]", "List[int]")]
     plain = [kind for kind in known if kind != "None"]
     if not plain or ("None" in known and draw.random() < 0.25):
@@ -414,8 +366,7 @@ def quiet() -> Generator[None]:
     ...     torch.rand(2).requires_grad
     False
     """
-    with seeded(0), torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with seeded(0), torch.no_grad(), warnings.catch_warnings(action="ignore"):
         yield
 
 
@@ -454,10 +405,8 @@ class Instance:
     nodes: tuple[Node, ...] = field(repr=False)
     results: tuple[str, ...]
     variables: tuple[str, ...] = ()
-    from_state: frozenset[str] = frozenset()
-    """Tensors that must be read from the state: the rule reads their contents."""
-    constants: frozenset[str] = frozenset()
-    """Tensors that must be constants: of the pattern, or required by the rule."""
+    sources: Mapping[str, str] = {}
+    """Tensors that must be constants ("constant"), of the pattern or for the rule, or be read from the state ("read")."""
 
     def __repr__(self) -> str:
         shown = [f"{name}={one!r}" for name, one in zip(self.variables, self.operands, strict=False)]
@@ -478,19 +427,18 @@ def instance_of(pattern: Callable[..., Any], operands: Assignment, variables: tu
         operands: the values of its variables.
         variables: their names.
     """
-    leaves = [*leaves_of(operands)]
+    leaves = leaves_of(operands)
 
     def computed(*tensors: Any) -> Any:
-        return pattern(*with_leaves(operands, tensors))
+        rest = iter(tensors)
+        return pattern(*pytree.tree_map(lambda one: next(rest) if one.is_tensor else one.value, operands))
 
     try:
         with quiet():
             program = import_fx(make_fx(computed, pre_dispatch=True)(*[one.at(0) for one in leaves]))
     except Exception:  # noqa: BLE001  torch and its tracer raise any exceptions
         return None
-    output = program.main.output
-    results = tuple([each.name for each in (output if type(output) is tuple else (output,)) if type(each) is Ref])
-    names = [formal.name for formal in program.main.inputs]
+    names, results = [formal.name for formal in program.main.inputs], tuple(program.main.output_refs())
     held = {node.name: program.state[node.do.slot].value for node in program.main.nodes if type(node.do) is Get}
     is_usable = len(names) == len(leaves) and all(isinstance(value, torch.Tensor) for value in held.values())
     if not results or not is_usable or not all(name in program.main.by_name for name in results):
@@ -498,7 +446,7 @@ def instance_of(pattern: Callable[..., Any], operands: Assignment, variables: tu
     nodes = tuple([node for node in program.main.nodes if node.name not in held])
     constants = [(name, Operand(value.detach(), "held")) for name, value in held.items()]
     named = (*zip(names, leaves, strict=True), *constants)
-    return Instance(operands, named, nodes, results, variables, constants=frozenset(held))
+    return Instance(operands, named, nodes, results, variables, dict.fromkeys(held, "constant"))
 
 
 def instances(
@@ -522,14 +470,14 @@ def instances(
     for turn, way in zip(range(ATTEMPTS), ways_of(rule.pattern, draw), strict=False):
         with quiet():
             # Each turn of the given operands begins with another one, so that alternatives meet all of them.
-            found = given[(turn + turn // len(given)) % len(given)] if given else way.drawn(draw)
+            found = given[(turn + turn // len(given)) % len(given)] if given else way.operands()
         if found is None:
             yield None
             continue
         is_coarse = not exact and operands is None and any(one.value.dtype in COARSE for one in leaves_of(found))
         if (key := f"{[*way.chosen.values()]} {found}") not in seen and not is_coarse:
             seen.add(key)
-            assignment = only_finite(found) if finite else found
+            assignment = pytree.tree_map(lambda one: evolve(one, finite=finite or one.finite), found)
             yield instance_of(way if way.chosen else rule.written, assignment, rule.variables)
 
 
@@ -553,8 +501,8 @@ def _assignment(rule: Any, values: Any) -> Assignment:
 # -- near misses -----------------------------------------------------------------------------------------------------------------
 
 
-def changed(instance: Instance, place: int) -> Instance | None:
-    """Change one literal, or one of several uses of a tensor; return None if the instance has neither.
+def changed(instance: Instance, place: int) -> Instance:
+    """Change one literal, or one of several uses of a tensor; return the instance itself if it has neither.
 
     Arguments at their defaults are literals too.
 
@@ -573,22 +521,22 @@ def changed(instance: Instance, place: int) -> Instance | None:
     (torch.float32,)
     """
     ways = [*_with_other_literals(instance), *_with_other_operands(instance)]
-    return ways[place % len(ways)] if ways else None
+    return ways[place % len(ways)] if ways else instance
 
 
 def _with_other_literals(instance: Instance) -> Iterator[Instance]:
     for number, node in enumerate(instance.nodes):
         assert type(node.do) is Op
         named, target = dict(node.kwargs), node.do.target
-        known: Sequence[Any] = parameters_of(target) if isinstance(target, OpOverload) else [None] * len(node.args)
-        for place, one in enumerate(known):
-            name, kind = (one.name, one.kind) if one else ("", "")
-            if one is None or place < len(node.args):
-                yield from [_with_arg(instance, number, place, other) for other in _others(node.args[place], name, kind)]
-                continue
-            # Change omitted arguments too: a pass that ignores one is only right for the default.
-            for other in _others(named.get(name, one.default), name, kind):
-                yield _with_node(instance, number, evolve(node, kwargs=tuple({**named, name: other}.items())))
+        parameters = parameters_of(target) if isinstance(target, OpOverload) else [PLAIN] * len(node.args)
+        # Change omitted arguments too: a pass that ignores one is only right for the default.
+        for place, one in enumerate(parameters):
+            value = node.args[place] if place < len(node.args) else named.get(one.name, one.default)
+            yield from [_with_arg(instance, number, place, other, one.name) for other in _others(value, one.name, one.kind)]
+
+
+PLAIN = Parameter("", "", kwarg_only=False, has_default=False, default=None, size=None, is_written=False)
+"""The parameters of functions without a schema, such as those that select a result."""
 
 
 def _others(value: Any, name: str, kind: str) -> list[Arg]:
@@ -602,10 +550,8 @@ def _others(value: Any, name: str, kind: str) -> list[Arg]:
             return [OF_NONE[kind]] if kind in OF_NONE else []
         case bool():
             return [not value]
-        case int():
+        case int() | float():
             return [value + 1]
-        case float() if math.isfinite(value):
-            return [value * 2 + 1]
         case str():
             return [other for group in WORDS if value in group for other in group if other != value]
         case Items() if value and all(type(one) is int for one in value):
@@ -616,22 +562,18 @@ def _others(value: Any, name: str, kind: str) -> list[Arg]:
 
 def _with_other_operands(instance: Instance) -> Iterator[Instance]:
     # Replace the last of several uses of a tensor by another tensor with the same type.
+    args = [(number, place, arg) for number, node in enumerate(instance.nodes) for place, arg in enumerate(node.args)]
     for name, operand in instance.leaves:
-        uses = [
-            (number, position)
-            for number, node in enumerate(instance.nodes)
-            for position, arg in enumerate(node.args)
-            if type(arg) is Ref and arg.name == name
-        ]
+        uses = [(number, place) for number, place, arg in args if arg == Ref(name)]
         if len(uses) > 1:
             found = _with_arg(instance, *uses[-1], Ref(f"{name}_other"))
             yield evolve(found, leaves=(*instance.leaves, (f"{name}_other", operand)))
 
 
-def _with_arg(instance: Instance, number: int, position: int, arg: Arg) -> Instance:
+def _with_arg(instance: Instance, number: int, place: int, arg: Arg, name: str = "") -> Instance:
     node = instance.nodes[number]
-    return _with_node(instance, number, evolve(node, args=(*node.args[:position], arg, *node.args[position + 1 :])))
-
-
-def _with_node(instance: Instance, number: int, node: Node) -> Instance:
+    if place < len(node.args):
+        node = evolve(node, args=(*node.args[:place], arg, *node.args[place + 1 :]))
+    else:
+        node = evolve(node, kwargs=tuple({**dict(node.kwargs), name: arg}.items()))
     return evolve(instance, nodes=(*instance.nodes[:number], node, *instance.nodes[number + 1 :]))

@@ -29,6 +29,7 @@ from .recipes import (
     LITERALS,
     OWN_CONTENTS,
     PATHS,
+    SLOT_KINDS,
     OutputRecipe,
     PrintedWhole,
     Recipe,
@@ -158,9 +159,10 @@ def _inputs(flow: Flow, state: Sequence[Window], given: Users) -> list[InputSpec
         flow.token = flow.placeholder("token", TOKEN.val)
         specs.append(InputSpec(InputKind.TOKEN, TokenArgument("token"), None))
     for window in state:
-        node = flow.placeholder(window.placeholder, flow.fake(window.kind))
+        kind, letter, is_persistent = SLOT_KINDS[window.role]
+        node = flow.placeholder(f"{letter}_{window.name.replace('.', '_')}", flow.fake(window.kind))
         flow.given.append(Value(node, window.kind, ("memory", window.memory), window.name, window.is_writable))
-        specs.append(window.spec)
+        specs.append(InputSpec(kind, TensorArgument(node.name), window.name, is_persistent))
     for name, kind in given.leaves:
         node = flow.placeholder(name, flow.fake(kind))
         argument: Any = TensorArgument(name) if kind.dtype else ConstantArgument(name, kind.val)

@@ -69,11 +69,10 @@ def tensor_kind(dtype: torch.dtype, *sizes: Any, requires_grad: bool = False) ->
     True
     """
     text = f"{dtype}{[*map(str, sizes)]}{'!' if requires_grad else ''}"
-    found = _KINDS.get(text)
-    if found is None:
+    if text not in _KINDS:
         with fake_mode():
-            found = _KINDS[text] = _kind(torch.empty(sizes, dtype=dtype, requires_grad=requires_grad))
-    return found
+            _KINDS[text] = _kind(torch.empty(sizes, dtype=dtype, requires_grad=requires_grad))
+    return _KINDS[text]
 
 
 @cache
@@ -115,11 +114,9 @@ def infer(target: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any
     ('3', '4')
     """
     key = (target, _key(args), _key(tuple(kwargs.items())))
-    try:
-        return _INFERRED[key]
-    except KeyError:
-        found = _INFERRED[key] = _inferred(target, args, kwargs)
-        return found
+    if key not in _INFERRED:
+        _INFERRED[key] = _inferred(target, args, kwargs)
+    return _INFERRED[key]
 
 
 def _inferred(target: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -341,11 +338,8 @@ class Flow:
     def own(self, number: int, dims: tuple[str, ...] | None = None) -> Value | None:
         """Return a piece of state of the current module, or of one below it."""
         path = self.frames[-1][0] if self.frames else ""
-        found = [
-            value
-            for value in self.given
-            if value.slot is not None and is_below(value.slot, path) and dims in (None, value.kind.dims)
-        ]
+        mine = [value for value in self.given if value.slot is not None and is_below(value.slot, path)]
+        found = [value for value in mine if dims in (None, value.kind.dims)]
         return self.now(found[number % len(found)]) if found else None
 
     def now(self, given: Value) -> Value:

@@ -107,49 +107,43 @@ def _random(flow: Flow, first: int, second: int) -> Any:
 def _combined(flow: Flow, first: int, second: int) -> Any:
     a = flow.value(first)
     b = flow.find(second, lambda value: value.kind.dims == a.kind.dims)
-    match second % 5:
-        case 0 | 1 if b is not None and a.kind.dims:
-            return flow.emit(aten.cat.default, [a, b], -1)
-        case 2 if b is not None and (larger := flow.emit(aten.gt.Tensor, a, b)):
-            return flow.emit(aten.where.self, larger, a, b)
-        case 3:
-            return flow.emit(aten.sum.dim_IntList, a, [0])
-        case _:
-            return flow.emit(aten.sum.default, a)
+    kind = second % 5
+    if kind < 2 and b is not None and a.kind.dims:
+        return flow.emit(aten.cat.default, [a, b], -1)
+    if kind == 2 and b is not None and (larger := flow.emit(aten.gt.Tensor, a, b)):
+        return flow.emit(aten.where.self, larger, a, b)
+    return flow.emit(aten.sum.dim_IntList, a, [0]) if kind == 3 else flow.emit(aten.sum.default, a)
 
 
 def _several(flow: Flow, first: int, second: int) -> None:
     a = flow.value(first)
     size = a.kind.dims[0] if a.kind.dims else ""
-    match second % 4:
-        case 0:
-            flow.emit(aten.split.Tensor, a, 2, -1, of=a)
-        case 1:
-            flow.emit(aten.unbind.int, a, -1, of=a)
-        case 2 if size.isalnum() and size != "0":
-            # Real empty tensors have no maximum, and a computed size may be zero.
-            flow.emit(aten.max.dim, a, 0)
-        case _ if size not in ("", "0", "1"):  # torch warns of those
-            flow.emit(aten.var_mean.correction, a, [0])
-        case _:
-            pass
+    kind = second % 4
+    if kind == 0:
+        flow.emit(aten.split.Tensor, a, 2, -1, of=a)
+    elif kind == 1:
+        flow.emit(aten.unbind.int, a, -1, of=a)
+    elif kind == 2 and size.isalnum() and size != "0":
+        # Real empty tensors have no maximum, and a computed size may be zero.
+        flow.emit(aten.max.dim, a, 0)
+    elif size not in ("", "0", "1"):  # torch warns of those
+        flow.emit(aten.var_mean.correction, a, [0])
 
 
 def _sizes(flow: Flow, first: int, second: int) -> None:
     number = flow.numbers[-1 - first % len(flow.numbers)] if flow.numbers else 3
-    match second:
-        case 0 | 1:
-            dynamic = flow.find(first, lambda value: value.kind.dims[:1] not in ((), ("4",), ("2",)))
-            if dynamic is not None:
-                flow.emit(aten.sym_size.int, dynamic, 0)
-        case 2 | 3:
-            a = flow.find(first, lambda value: value.kind.dims == ("4",))
-            if a is not None:
-                flow.emit(aten.expand.default, a, [number, 4], of=a)
-        case 4:
-            flow.emit(aten.full.default, [number, 4], 0.5, **ON_CPU)
-        case _:
-            flow.emit(aten.mul.Tensor, flow.value(first), number)
+    if second < 2:
+        dynamic = flow.find(first, lambda value: value.kind.dims[:1] not in ((), ("4",), ("2",)))
+        if dynamic is not None:
+            flow.emit(aten.sym_size.int, dynamic, 0)
+    elif second < 4:
+        a = flow.find(first, lambda value: value.kind.dims == ("4",))
+        if a is not None:
+            flow.emit(aten.expand.default, a, [number, 4], of=a)
+    elif second == 4:
+        flow.emit(aten.full.default, [number, 4], 0.5, **ON_CPU)
+    else:
+        flow.emit(aten.mul.Tensor, flow.value(first), number)
 
 
 # -- writes and views ------------------------------------------------------------------------------------------------------------

@@ -102,10 +102,9 @@ class _Running(MenuFlow):
 
     def parts(self, made: Any, kinds: Sequence[Kind], owners: Sequence[Value | None]) -> list[Value]:
         """Store several results as not writable: autograd refuses writes to views from one multi-output operator."""
-        found = zip(made, kinds, owners, strict=True)
-        return [
-            self.keep(Value(each, kind, owner.memory if owner else object(), is_writable=False)) for each, kind, owner in found
-        ]
+        memories = [owner.memory if owner else object() for owner in owners]
+        found = zip(made, kinds, memories, strict=True)
+        return [self.keep(Value(each, kind, memory, is_writable=False)) for each, kind, memory in found]
 
     def body(self, name: str, module: torch.fx.GraphModule) -> Any:  # noqa: ARG002
         """Return the body itself."""

@@ -292,14 +292,12 @@ ROLES = {"parameter": SlotKind.PARAMETER, "constant": SlotKind.CONSTANT}
 
 
 def _state(state: Sequence[Window]) -> State:
-    cells: dict[object, int] = {}
+    cells: dict[Window, int] = {}
     slots: dict[str, Slot] = {}
     for window in state:
-        window_key = (window.memory, window.offset, window.shape, window.role)
-        cell = cells.setdefault(window_key, len(cells))
-        slots[window.name] = Slot(
-            ROLES.get(window.role, SlotKind.BUFFER), _tensor(*window_key), cell, window.memory, window.is_saved
-        )
+        unnamed = evolve(window, name="")
+        cell, kind = cells.setdefault(unnamed, len(cells)), ROLES.get(window.role, SlotKind.BUFFER)
+        slots[window.name] = Slot(kind, _tensor(unnamed), cell, window.memory, window.is_saved)
     return State(tuple(slots), pmap(slots))
 
 
@@ -310,9 +308,9 @@ def _memory(number: int) -> torch.Tensor:
 
 
 @cache
-def _tensor(memory: int, offset: int, shape: tuple[int, ...], role: str) -> torch.Tensor:  # noqa: ARG001  each is one tensor
-    window = _memory(memory).view(())
-    return torch.nn.Parameter(window, requires_grad=False) if role == "parameter" else window
+def _tensor(window: Window) -> torch.Tensor:
+    tensor = _memory(window.memory).view(())
+    return torch.nn.Parameter(tensor, requires_grad=False) if window.role == "parameter" else tensor
 
 
 # -- stages ----------------------------------------------------------------------------------------------------------------------

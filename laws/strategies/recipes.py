@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import hypothesis.strategies as st
 import torch
 from attrs import evolve, field, frozen
-from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
+from torch.export.graph_signature import InputKind
 
 from ...ir.expression import Sym
 from ...ir.names import is_below
@@ -194,11 +194,6 @@ class Window:
         return self.role not in ("parameter", "constant")
 
     @property
-    def placeholder(self) -> str:
-        """The name of its lifted input."""
-        return f"{SLOT_KINDS[self.role][1]}_{self.name.replace('.', '_')}"
-
-    @property
     def tensor(self) -> torch.Tensor:
         """The tensor; equal windows have the same object."""
         return _tensor(self.memory, self.offset, self.shape, self.role)
@@ -207,12 +202,6 @@ class Window:
     def kind(self) -> Kind:
         """Its fake value in the export."""
         return tensor_kind(self.tensor.dtype, *self.shape, requires_grad=self.tensor.requires_grad)
-
-    @property
-    def spec(self) -> InputSpec:
-        """Its entry in the signature."""
-        kind, _, persistent = SLOT_KINDS[self.role]
-        return InputSpec(kind, TensorArgument(self.placeholder), self.name, persistent)
 
 
 @cache

@@ -29,7 +29,7 @@ from ...ir.torch_private import (
     run_while_tracing,
 )
 from ..calls.preserved import PreservedCall
-from ..modules.context import LoweringContext
+from ..modules.context import LoweringContext, conventions_of, position_dependent
 from .source import Table, write_body
 
 
@@ -160,7 +160,7 @@ class Body:
     def new_table(self) -> Table:
         """Return a table for the values in its code."""
         nested = self.context.nested
-        return Table(self.reserved, self.context.position_dependent if nested else frozenset(), nested)
+        return Table(self.reserved, position_dependent(self.context) if nested else frozenset(), nested)
 
     def node_at(self, line: int) -> int | None:
         """Return the number of the node that a source line runs."""
@@ -195,7 +195,7 @@ def bodies_of(context: LoweringContext, *, reserved: frozenset[str]) -> tuple[di
         raise UnsupportedProgram(f"modules nest {deepest} deep, at most {DEEPEST} can run: lower px.inline(program) instead")
     check_runs(node for _, node in program.nodes())
     bodies: dict[str, Body] = {}
-    codes, called = Codes(), context.conventions
+    codes, called = Codes(), conventions_of(context)
     for number, name in enumerate(program.order):
         graph, convention = program.graphs[name], called.get(name)
         runs = without_boundaries(graph, convention)

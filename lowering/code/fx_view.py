@@ -20,6 +20,7 @@ from ...ir.meta import Meta, spelled_stack, thaw
 from ...ir.names import join, way_to
 from ...ir.own_operators import is_boundary, is_module_call, read_modules
 from ...ir.torch_private import PyTreeCodeGen, PyTreeInfo, pytree
+from ..modules.context import before_merging, types_of
 from .source import argument_names, attribute_name, check_fx_names, from_root
 
 
@@ -81,7 +82,7 @@ class _Builder:
     def __init__(self, place: Any, owner: torch.nn.Module, reserved: Container[str]) -> None:
         body = place.body
         self.place, self.owner, self.reserved = place, owner, reserved
-        self.graph = with_original_meta(body.graph, place.context.before_merging.get(Frame(place.path, place.call)))
+        self.graph = with_original_meta(body.graph, before_merging(place.context).get(Frame(place.path, place.call)))
         self.signature = place.context.program.signature
         self.is_root = body.name == place.context.program.root
         self.made = torch.fx.Graph()
@@ -167,7 +168,7 @@ class _Builder:
         """Return the ``nn_module_stack`` of a node."""
         found = self._stacks.get(stack)
         if found is None:
-            place, types = self.place, self.place.context.types
+            place, types = self.place, types_of(self.place.context)
             around = [(path, place.call if path == place.path else 0) for path in way_to(place.path) if path in types]
             inside = [(join(place.path, frame.path), frame.call) for frame in stack]
             found = self._stacks[stack] = spelled_stack([*around, *inside], types)

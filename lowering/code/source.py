@@ -19,7 +19,7 @@ from ...ir.arguments import CONTAINERS, Arg, Body, Items, Record, Ref, children_
 from ...ir.errors import UnsupportedProgram
 from ...ir.graph import Call, Frame, Get, Graph, Node, Op
 from ...ir.names import FROM_ROOT, is_identifier, is_plain_path
-from ...ir.torch_private import OpOverload, child_of, entry_of, schema_of, sees_functions, state_of
+from ...ir.torch_private import OpOverload, entry_of, member_of, schema_of, sees_functions
 from ..calls.preserved import PreservedCall
 from ..modules.context import bound_to
 from .bindings import BINDINGS, PLAIN, asserted, binding_of, has_metadata, operands
@@ -204,14 +204,14 @@ class _Writer:
         do = node.do
         match do:
             case Get(slot=slot):
-                return self._attribute(from_root(slot), state_of)
+                return self._attribute(from_root(slot))
             case Call() if node.name in self.sites:
                 site = self.sites[node.name]
-                called = self._attribute(attribute_name(site.callee), child_of)
+                called = self._attribute(attribute_name(site.callee))
                 name = self.table.name(("site", id(site)), site)
                 return f"{name}({called}, {self.text(site.leaves)}, {self.text(site.extra)})"
             case Call(instance=instance):
-                called = self._attribute(attribute_name(instance), child_of)
+                called = self._attribute(attribute_name(instance))
                 return f"{called}({', '.join([self.text(arg) for arg in node.args])})"
             case _:
                 parts = [self.text(arg) for arg in node.args]
@@ -248,11 +248,10 @@ class _Writer:
             return f"{key}={self.text(value)}"
         return f"**{{{self.table.name(('str', key), key)}: {self.text(value)}}}"
 
-    def _attribute(self, path: str, reader: Callable[[Any, str], Any]) -> str:
+    def _attribute(self, path: str) -> str:
         found = "self"
-        *above, last = path.split(".")
-        for part, read in (*((name, child_of) for name in above), (last, reader)):
-            read = own_attribute if part in self.table.reserved else read
+        for part in path.split("."):
+            read = own_attribute if part in self.table.reserved else member_of
             found = f"{self.table.name(read.__name__, read)}({found}, {self.table.name(('str', part), part)})"
         return found
 

@@ -5,9 +5,7 @@ Bodies of operators that read state run with the enclosing module as ``self``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cached_property
-from types import MappingProxyType
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -20,7 +18,7 @@ from ...ir.calls.parts import first_paths
 from ...ir.graph import Call, Frame, Get, Graph, Node, Op
 from ...ir.names import FROM_ROOT, is_below, join
 from ...ir.own_operators import is_module_call, read_modules
-from ...ir.persistent import grouped, pmap
+from ...ir.persistent import derived, grouped, pmap
 from ...ir.program import Module, Program, Step
 from ...ir.state import Slot, SlotKind, State
 
@@ -41,7 +39,19 @@ def bound_to(holder: torch.nn.Module, body: torch.nn.Module) -> torch.nn.Module:
     return made
 
 
-@define(eq=False, slots=False)
+@frozen(eq=False)
+class StateNames:
+    """What only the state of a program tells about its names; pickled modules keep it."""
+
+    constants: Mapping[str, Sequence[str]]
+    """The names of constants, by the path of their module."""
+    ties: Mapping[str, tuple[str, ...]]
+    """All names of each tied tensor, by each name."""
+    hooked: Mapping[str, str]
+    """For each path of a module that is lowered to several objects, the path of the object with the hooks."""
+
+
+@frozen(eq=False)
 class LoweringContext:
     """Shared by the modules of one lowering and their copies; contains no tensors."""
 
@@ -51,22 +61,17 @@ class LoweringContext:
     """The kind of the modules, as ``lower`` accepts it."""
     same: Mapping[str, str]
     """For each further path of a module, the path under which it is lowered."""
-    hooked: Mapping[str, str]
-    """For each path of a module that is lowered to several objects, the path of the object with the hooks."""
+    names: StateNames
     merged: Step | None
     """The step that merged equal bodies; the program before it has the metadata of each call."""
-    constants: Mapping[str, tuple[str, ...]]
-    """The names of constants, by the path of their module."""
-    ties: Mapping[str, tuple[str, ...]]
-    """All names of each tied tensor, by each name."""
     nested: dict[str, torch.nn.Module] = field(factory=dict)
     """The modules of bodies of operators, by graph id."""
     copies: dict[Key, tuple[type[torch.nn.Module], dict[str, Any]]] = field(factory=dict)
     """In an unpickled lowering, the class and own attributes of each module."""
+    warned: set[bool] = field(factory=set)
+    """The modes of which a warning was issued."""
     derived: dict[Any, Any] = field(factory=dict)
     """Cached results."""
-    has_warned: bool = False
-    """Whether the warning about modes was issued."""
 
     reduce_context: ClassVar[Callable[[LoweringContext], Any]]
     reduce_module: ClassVar[Callable[[Any], Any]]
@@ -74,28 +79,28 @@ class LoweringContext:
     """Pickling and assignment, which import modules and are called by them: set in ``lowering/__init__.py``."""
 
     @classmethod
-    def of(cls, program: Program, original: Program, to: str, hooked: Mapping[str, str]) -> LoweringContext:
+    def of(cls, program: Program, original: Program, to: str, names: StateNames | None) -> LoweringContext:
         """Return the context of a program.
 
         Args:
             program: the program that the modules run; its state is not kept.
             original: the program that was passed to ``lower``.
             to: the kind of the modules.
-            hooked: the value from pickled modules, as it cannot be computed without the state.
+            names: those of pickled modules; by default, those of the program.
         """
         same, others = one_object(program)
         merged = next((step for step in reversed(original.trail) if step.name == "deduplicate"), None)
-        constants: dict[str, tuple[str, ...]] = {}
-        for path, _, name in [slot.rpartition(".") for slot, one in original.state.pairs if one.kind is SlotKind.CONSTANT]:
-            constants[path] = (*constants.get(path, ()), name)
-        ties = {name: names for names in original.state.by_cell.values() if len(names) > 1 for name in names}
+        if names is None:
+            constants = [slot.rpartition(".") for slot, one in original.state.pairs if one.kind is SlotKind.CONSTANT]
+            ties = {name: names for names in original.state.by_cell.values() if len(names) > 1 for name in names}
+            names = StateNames(grouped([(path, name) for path, _, name in constants]), ties, others)
         # Modules that are not lowered to one object are distinct from here on, as this cannot be recomputed without the state.
         one = {*same, *same.values()}
         modules = [
             module if module.cell is None or module.path in one else evolve(module, cell=None) for module in program.modules
         ]
         bare = program.evolve(state=State(), trail=(), modules=tuple(modules))
-        return cls(bare, to, same, {**others, **hooked}, merged and merged.on(_without_values), constants, ties)
+        return cls(bare, to, same, names, merged and merged.on(_without_values))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> LoweringContext:
         return self  # shared by copies
@@ -103,61 +108,56 @@ class LoweringContext:
     def __reduce_ex__(self, protocol: Any) -> Any:
         return LoweringContext.reduce_context(self)
 
-    @cached_property
-    def position_dependent(self) -> frozenset[str]:
-        """The graphs that read state or call modules, or pass such graphs to operators; they run on the enclosing module."""
-        found: set[str] = set()
-        for name in self.program.bottom_up:
-            for node in self.program.graphs[name].nodes:
-                if type(node.do) is not Op or (
-                    node.do.effects.through_bodies and not found.isdisjoint(bodies_in(node.args, node.kwargs))
-                ):
-                    found.add(name)
-                    break
-        return frozenset(found)
-
-    @cached_property
-    def types(self) -> Mapping[str, str | None]:
-        """The class of every module of the hierarchy, by path."""
-        return {module.path: module.type_name for module in self.program.modules}
-
-    @cached_property
-    def before_merging(self) -> Mapping[Frame, Graph]:
-        """The body of each call before equal bodies were merged, with its own meta."""
-        calls = [] if self.merged is None else [*bodies_of_calls(self.merged.before)]
-        return {frame: self.merged.before.graphs[name] for frame, name in reversed(calls)} if self.merged is not None else {}
-
-    @cached_property
-    def needs(self) -> dict[str, ExternalUses]:
-        """The external uses of each module, by path."""
-        return external_uses(self.program, self.ties)
-
-    @cached_property
-    def conventions(self) -> dict[str, Convention]:
-        """The calling convention of each body with a preserved call signature, by graph id."""
-        return conventions(self.program)
-
-    @cached_property
-    def _paths(self) -> dict[str, list[str]]:
-        found: dict[str, list[str]] = {}
-        for path, real in self.same.items():
-            found.setdefault(real, [real]).append(path)
-        return found
-
     def paths_of(self, path: str) -> list[str]:
         """Return all paths of a module, the lowered one first."""
-        return self._paths.get(path) or [path]
+        return [path, *[other for other, real in self.same.items() if real == path]]
 
     def names_of(self, path: str) -> list[str]:
         """Return the paths of all objects of one original module, the one with the hooks first."""
-        first = self.hooked.get(path, path)
-        return [first, *[name for name, other in self.hooked.items() if other == first]]
+        hooked = self.names.hooked
+        first = hooked.get(path, path)
+        return [first, *[name for name, other in hooked.items() if other == first]]
 
-    @cached_property
-    def bodies_at(self) -> dict[str, tuple[tuple[Frame, str], ...]]:
-        """The calls of each module with their bodies, by path."""
-        found = grouped([(frame.path, (frame, name)) for frame, name in bodies_of_calls(self.program)])
-        return {path: tuple(calls) for path, calls in found.items()}
+
+@derived
+def position_dependent(context: LoweringContext) -> frozenset[str]:
+    """Return the graphs that read state or call modules, or pass such graphs to operators; they run on the enclosing module."""
+    found: set[str] = set()
+    for name in context.program.bottom_up:
+        for node in context.program.graphs[name].nodes:
+            if type(node.do) is not Op or (
+                node.do.effects.through_bodies and not found.isdisjoint(bodies_in(node.args, node.kwargs))
+            ):
+                found.add(name)
+                break
+    return frozenset(found)
+
+
+@derived
+def types_of(context: LoweringContext) -> Mapping[str, str | None]:
+    """Return the class of every module of the hierarchy, by path."""
+    return {module.path: module.type_name for module in context.program.modules}
+
+
+@derived
+def before_merging(context: LoweringContext) -> Mapping[Frame, Graph]:
+    """Return the body of each call before equal bodies were merged, with its own meta."""
+    if context.merged is None:
+        return {}
+    before = context.merged.before
+    return {frame: before.graphs[name] for frame, name in reversed([*bodies_of_calls(before)])}
+
+
+@derived
+def conventions_of(context: LoweringContext) -> dict[str, Convention]:
+    """Return the calling convention of each body with a preserved call signature, by graph id."""
+    return conventions(context.program)
+
+
+@derived
+def bodies_at(context: LoweringContext) -> Mapping[str, list[tuple[Frame, str]]]:
+    """Return the calls of each module with their bodies, by path."""
+    return grouped([(frame.path, (frame, name)) for frame, name in bodies_of_calls(context.program)])
 
 
 def _without_values(program: Program) -> Program:
@@ -252,17 +252,13 @@ class ExternalUses:
     """Nodes of the module itself that are still in the body of another."""
 
 
-def external_uses(program: Program, ties: Mapping[str, tuple[str, ...]] = MappingProxyType({})) -> dict[str, ExternalUses]:
+@derived
+def external_uses(context: LoweringContext) -> dict[str, ExternalUses]:
     """Return the external uses of each module that has any, by path.
 
-    Args:
-        program: the program.
-        ties: all names of each tied tensor; the original may have read it under any of them.
-
-    >>> from purefx.ir import Graph, Program
-    >>> external_uses(Program.of({"": Graph((), (), ())}))
-    {}
+    The original may have read a tied tensor under any of its names.
     """
+    program, ties = context.program, context.names.ties
     found: dict[str, ExternalUses] = {}
     leading = {name: _leading(program.graphs[name]) for name in program.order}
     for name, caller in instances(program):

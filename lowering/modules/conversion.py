@@ -61,7 +61,7 @@ def warn_of_modes(context: LoweringContext, module: torch.nn.Module, *, train: b
         train: the new mode.
     """
     written = _written_modes(context)[not train]
-    if context.has_warned or not written:
+    if context.warned or not written:
         return
     place: Any = module.__dict__["purefx_place"]
     bodies = [(body, path) for body, path in instances(context.program, place.body.name, place.path) if body in written]
@@ -71,7 +71,7 @@ def warn_of_modes(context: LoweringContext, module: torch.nn.Module, *, train: b
     names = list(dict.fromkeys(f"{path or 'the root'} ({op})" for path, op in found))
     if not names:
         return
-    context.has_warned = True
+    context.warned.add(not train)
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     call, mode = ("train()", "evaluation") if train else ("eval()", "training")
     message = (

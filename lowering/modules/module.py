@@ -75,7 +75,7 @@ class Lowered(Watched):
         for part in self.modules() if recurse else (self,):
             where = part.purefx_where if isinstance(part, Watched) else None  # uncalled containers may have constants too
             if where is not None:
-                convert_constants(part, where.context.constants.get(where.path, ()), convert)
+                convert_constants(part, where.context.names.constants.get(where.path, ()), convert)
         restore_ties(ties)
         return self
 
@@ -107,7 +107,7 @@ class Lowered(Watched):
 def own_state(module: Any) -> list[tuple[str, Any]]:
     """Return the parameters, buffers and constants of a lowered module without its children, by full name."""
     path, attributes = module.purefx_place.path, module.__dict__
-    constants = [(name, attributes[name]) for name in module.purefx_context.constants.get(path, ()) if name in attributes]
+    constants = [(name, attributes[name]) for name in module.purefx_context.names.constants.get(path, ()) if name in attributes]
     found = [*attributes["_parameters"].items(), *attributes["_buffers"].items(), *constants]
     return [(join(path, name), value) for name, value in found if value is not None]
 
@@ -227,12 +227,9 @@ def _private_graph(module: LoweredModule) -> torch.fx.Graph:
     return cast(torch.fx.Graph, made["_graph"])
 
 
-LAZY = frozenset(
-    {
-        "_graph", "_tracer_cls", "_tracer_extras", "shape_env", "_in_spec", "_out_spec", "meta", "_replace_hooks",
-        "_create_node_hooks", "_erase_node_hooks", "_deepcopy_hooks", "_lineno_map",
-    }
-)  # fmt: skip
+_FX = frozenset({"_graph", "_tracer_cls", "_tracer_extras", "shape_env", "_in_spec", "_out_spec"})
+
+LAZY = _FX | {"meta", "_replace_hooks", "_create_node_hooks", "_erase_node_hooks", "_deepcopy_hooks", "_lineno_map"}
 """Attributes of a GraphModule that are created when they are first read."""
 
 
@@ -327,8 +324,6 @@ ROOT_ATTRIBUTES = frozenset(
 )  # fmt: skip
 """Further attributes of roots."""
 
-_FX = frozenset({"_graph", "_tracer_cls", "_tracer_extras", "shape_env", "_in_spec", "_out_spec"})
-
 RESERVED = (
     frozenset(dir(LoweredModule))
     | frozenset(dir(UnflattenedModule))
@@ -336,7 +331,7 @@ RESERVED = (
     | ROOT_ATTRIBUTES
     | frozenset(torch.nn.Module().__dict__)
     | LAZY
-    | {"purefx_place", "purefx_handlers", "graph_module", "arg_names", "_prologue_start"}
+    | {"purefx_place", "purefx_handlers", "arg_names", "_prologue_start"}
 )
 """Attribute names that modules use themselves; state and children with these names are in the module's dicts."""
 

@@ -25,7 +25,7 @@ from ...ir.text import parse
 from ...ir.text.lexer import Known
 from ...ir.torch_private import HigherOrderOperator, OpOverload, pytree
 from ..lower import lower_unchecked, write_parameter
-from .context import Key, LoweringContext
+from .context import Key, LoweringContext, StateNames
 from .module import DERIVED, GRAPHS, MADE, OURS, Lowered, own_state, plain_class
 
 
@@ -59,19 +59,12 @@ def reduce_module(module: Lowered) -> tuple[Any, ...]:
     state = {
         key: value
         for key, value in attributes.items()
-        if key not in DERIVED
-        and key not in FX
-        and not key.startswith(OURS)
-        and id(value) not in bodies
-        and not isinstance(value, pytree.TreeSpec)
+        if key not in DERIVED and not key.startswith(OURS) and id(value) not in bodies
     }
     for name, value in own_state(module):
         check_picklable(name, value)
     floating = attributes["purefx_plan"].checks.floating if "purefx_plan" in attributes else False
     return load_module, (module.purefx_context, key_of(module), floating), state
-
-
-FX = frozenset({"_tracer_cls", "_tracer_extras", "shape_env"})
 
 
 def edited(module: Any, graph: torch.fx.Graph) -> bool:
@@ -112,7 +105,8 @@ def reduce_context(context: LoweringContext) -> tuple[Any, ...]:
     specs = {frame: (write_tree(each.in_spec), write_tree(each.out_spec)) for frame, each in signatures}
     foreign = {name: Foreign(name) if foreign_operator(name) is target else target for name, target in operators.items()}
     only = [spec.only for spec in signature.inputs if type(spec) is UserInput]
-    rest = (foreign, context.constants, context.ties, context.hooked, context.to, only)
+    names = context.names
+    rest = (foreign, names.constants, names.ties, names.hooked, context.to, only)
     return load_context, (text, specs, write_metas(program), rest)
 
 
@@ -200,15 +194,13 @@ def load_context(text: str, specs: Any, metas: Mapping[str, Any], rest: Any) -> 
         ParseError: the text was changed.
     """
     operators, constants, ties, hooked, to, only = rest
-    operators = {name: target for name, target in operators.items() if target is not None}
     program = _with_specs(parse(text, operators=operators), specs)
     accepted = iter(only)  # a pickle is as trusted as the original
     inputs = [evolve(spec, only=next(accepted)) if type(spec) is UserInput else spec for spec in program.signature.inputs]
     signature = evolve(program.signature, inputs=tuple(inputs))
     program = program.evolve(signature=signature, graphs=read_metas(program, metas, Known(operators)))
-    root: Any = lower_unchecked(program, to, hooked=hooked)
+    root: Any = lower_unchecked(program, to, names=StateNames(constants, ties, hooked))
     context: LoweringContext = root.purefx_context
-    context.constants, context.ties = constants, ties
     for module in (*root.modules(), *(found for _, found in root.purefx_hidden()), *context.nested.values()):
         if "purefx_place" in module.__dict__:
             ours = {name: value for name, value in module.__dict__.copy().items() if name.startswith("purefx_")}

@@ -23,7 +23,7 @@ from ...ir.torch_private import blank_module, buffers_dict, children_dict, param
 from ..calls.preserved import CallHandler, CallHandlers
 from ..code.compiled import Body
 from ..swaps.hooks import LoweredContainer, LoweredList, Where
-from .context import FIRST, LoweringContext
+from .context import FIRST, LoweringContext, types_of
 from .module import LaterCall, OtherName, Place, new_module
 
 
@@ -55,7 +55,7 @@ def grow(tree: Tree, cells: dict[int, Any], root: type[torch.nn.Module]) -> torc
         root: the class of the root module.
     """
     program = tree.program
-    types = tree.context.types
+    types = types_of(tree.context)
     every = calls_by_label(program)
     calls = _merged(tree, every)
     tree.modules[""] = new_module(root, Place(tree.bodies[program.root], "", 0, types.get(""), tree.context))
@@ -105,7 +105,7 @@ def _grow_path(tree: Tree, path: str, calls: dict[str, dict[Label, str]], types:
         if labels:
             first = min(labels)
             body = tree.bodies[labels[first]]
-            kind = _class_of(tree, body, OtherName) if place in tree.context.hooked else tree.classes[body.name]
+            kind = _class_of(tree, body, OtherName) if place in tree.context.names.hooked else tree.classes[body.name]
             made = new_module(kind, Place(body, place, first, types.get(place), tree.context))
             _handle(tree, made, place, labels, first)
         else:
@@ -171,7 +171,7 @@ def _class_of(tree: Tree, body: Body, how: type[LaterCall]) -> type[torch.nn.Mod
 
 def _share_state(tree: Tree) -> None:
     # A module under another name shares the state and hooks of the first.
-    for path, first in tree.context.hooked.items():
+    for path, first in tree.context.names.hooked.items():
         module, main = tree.modules[path], tree.modules[first]
         if isinstance(module, OtherName):
             module.__dict__[FIRST] = main

@@ -24,7 +24,7 @@ from ...ir.own_operators import attribute_of
 from ...ir.program import Program
 from ...ir.torch_private import children_dict, uncompiled
 from ..lower import lower
-from ..modules.context import ExternalUse, ExternalUses, LoweringContext
+from ..modules.context import ExternalUse, ExternalUses, LoweringContext, bodies_at, conventions_of, external_uses, types_of
 from ..modules.module import GRAPHS, Lowered
 from ..modules.pickling import edited
 from .hooks import Watched
@@ -49,13 +49,13 @@ def admitted(owner: Watched, name: str, value: Any) -> Any:
     where, there = owner.purefx_where, children_dict(owner).get(name)
     if where is None or value is there:
         return value
-    context = where.context
+    context, uses, types = where.context, external_uses(where.context), types_of(where.context)
     paths = [f"{above}.{name}" if above else name for above in context.paths_of(where.path)]
-    known = [path for path in paths if path in context.needs or (path in context.types and value is not None)]
+    known = [path for path in paths if path in uses or (path in types and value is not None)]
     if not known:
         for path in paths:
             module, _, number = path.rpartition("@")
-            if number.isdecimal() and module in context.needs and value is not None:
+            if number.isdecimal() and module in uses and value is not None:
                 raise SwapError(f"{path!r} is one call of {module!r}; assign {module!r}, which replaces all of its calls")
         return value
     if isinstance(value, Program):
@@ -64,7 +64,7 @@ def admitted(owner: Watched, name: str, value: Any) -> Any:
         _check_one_object(context, where.path, name)
     for path in known:
         if not is_home(context, path, value) and not _was_edited(owner):  # users who edit a graph know its calls
-            _check(context, path, context.needs.get(path), value, there)
+            _check(context, path, uses.get(path), value, there)
     return value
 
 
@@ -85,8 +85,8 @@ def is_home(context: LoweringContext, path: str, value: Any) -> bool:
 
 
 def _bodies(context: LoweringContext, path: str) -> list[Any]:
-    calls = context.bodies_at.get(path, ())
-    return [(frame, context.program.graphs[name], context.conventions.get(name)) for frame, name in calls]
+    calls = bodies_at(context).get(path, ())
+    return [(frame, context.program.graphs[name], conventions_of(context).get(name)) for frame, name in calls]
 
 
 def _was_edited(owner: Watched) -> bool:
@@ -97,7 +97,7 @@ def _was_edited(owner: Watched) -> bool:
 def _check_one_object(context: LoweringContext, outer: str, name: str) -> None:
     # In eager mode a child is below all names of its parent; here, names whose calls run other bodies have separate children.
     names = context.names_of(outer)
-    called = [path for each in names if (path := f"{each}.{name}") in context.needs]
+    called = [path for each in names if (path := f"{each}.{name}") in external_uses(context)]
     if len(names) > 1 and len(called) > 1:
         swapped = ", ".join(f"{path!r}: module" for path in called)
         raise SwapError(
@@ -134,7 +134,8 @@ def _check(context: LoweringContext, path: str, needs: ExternalUses | None, valu
     for use in needs.reads:
         rest = use.path[len(path) + 1 :]
         found, old = attribute_of(value, rest), attribute_of(there, rest)
-        tied = [name for name in context.ties.get(use.path, ()) if not is_below(name, path)]  # it may be read under any name
+        ties = context.names.ties.get(use.path, ())  # it may be read under any name
+        tied = [name for name in ties if not is_below(name, path)]
         fits = isinstance(found, torch.Tensor) and (not isinstance(old, torch.Tensor) or old.shape == found.shape)
         if not fits or (tied and found is not old):
             also = f" (the same tensor as {' and '.join(tied)})" if tied else ""
@@ -145,7 +146,7 @@ def _check(context: LoweringContext, path: str, needs: ExternalUses | None, valu
 def _check_call(context: LoweringContext, use: ExternalUse, value: Any) -> None:
     program, call, path = context.program, use.node.do, use.path
     assert type(call) is Call
-    caller, convention = program.graphs[use.graph], context.conventions.get(call.graph)
+    caller, convention = program.graphs[use.graph], conventions_of(context).get(call.graph)
     again = f"export again with preserve_module_call_signature=({path!r},)"
     if call.instance.call and not (convention is not None and convention.signature.shared):
         _refuse(path, "its calls run different bodies, so none of them defines how a replacement is called", again)
@@ -160,7 +161,7 @@ def _check_call(context: LoweringContext, use: ExternalUse, value: Any) -> None:
     is_same = isinstance(mine, Lowered) and mine.purefx_place.context is context and mine.purefx_place.body.name == call.graph
     _check_interface(site, mine, is_same=is_same and (convention is None or convention.is_closed))
     around = isinstance(mine, torch.nn.Module) and any(is_home(context, path, part) for part in mine.modules())
-    if convention is None and not is_same and not around and context.types.get(path) not in (None, PART):
+    if convention is None and not is_same and not around and types_of(context).get(path) not in (None, PART):
         _check_flat(context, site, mine, again)
 
 
@@ -189,7 +190,7 @@ def _check_flat(context: LoweringContext, site: CallSite, value: Any, again: str
     if len(names) > 1 or type(graph.output) is tuple:
         results = f"{len(graph.output)} values" if type(graph.output) is tuple else "1 value"
         why = f"its body takes ({', '.join(names)}) and returns {results}, maybe not in the order of its arguments and results"
-    elif more and not isinstance(value, Lowered) and context.types.get(site.path) not in _layers():
+    elif more and not isinstance(value, Lowered) and types_of(context).get(site.path) not in _layers():
         why = f"{type(value).__name__}.forward also takes {more}, which the calls of the original may have passed"
     else:
         return

@@ -14,7 +14,7 @@ from ...ir.calls.call_graph import calls_by_label
 from ...ir.errors import SwapError, UnsupportedProgram
 from ...ir.program import Program
 from ...ir.torch_private import children_dict
-from ..modules.context import LoweringContext
+from ..modules.context import LoweringContext, bodies_at, external_uses
 
 _REPLACEMENTS = (torch.nn.Module, Program)
 
@@ -32,9 +32,9 @@ def check_hooked(where: Where) -> None:
     Raises:
         UnsupportedProgram: nothing calls the module as a whole.
     """
-    context = where.context
+    context, uses = where.context, external_uses(where.context)
     for path in context.paths_of(where.path):
-        inside = context.needs[path].inside if path in context.needs and path not in context.bodies_at else ()
+        inside = uses[path].inside if path in uses and path not in bodies_at(context) else ()
         if inside:
             raise UnsupportedProgram(
                 f"hooks of module {where.path!r} cannot run: its operators are in the body of {inside[0].caller or 'the root'}, "
@@ -50,9 +50,8 @@ def check_one_body(where: Where | None) -> None:
     """
     if where is None:
         return
-    context = where.context
-    paths, calls = context.names_of(where.path), calls_by_label(context.program)
-    if len({body for name in paths for path in context.paths_of(name) for body in calls.get(path, {}).values()}) > 1:
+    names, calls = where.context.names_of(where.path), calls_by_label(where.context.program)
+    if len({body for name in names for path in where.context.paths_of(name) for body in calls.get(path, {}).values()}) > 1:
         raise SwapError(
             f"module {where.path!r} is called several times, and its calls run different bodies, so one forward cannot replace "
             f"them; replace the module with px.swap_modules(program, {{{where.path!r}: module}}) before lowering"
@@ -171,7 +170,7 @@ class LoweredList(LoweredContainer, torch.nn.ModuleList):
 
     def _check_open(self) -> None:
         where = self.purefx_where
-        if where is not None and where.path in where.context.needs:
+        if where is not None and where.path in external_uses(where.context):
             raise SwapError(
                 f"cannot add a module to {where.path!r}: the program calls its {len(self)} modules one by one, and would "
                 "never call a new one; add it to the original and export again"

@@ -39,9 +39,9 @@ def before(main: str, *bodies: str) -> list[list[int]]:
 
 WRITES = "graph @w(p) {; w = add_(p, 1); return (); }"
 WAITS, STARTS = "graph @m(p) {; w = wait(p); return (); }", 'graph @n(p) {; a = reduce_(p, "sum", "0"); return (); }'
-APART = "graph @m(x) {; p = neg(x); q = neg(x); return (p, q); }"
+APART = "graph @m(x) {; p = view(x, [-1]); q = neg(x); return (p, q); }"
 TOGETHER = "graph @m(x) {; p = neg(x); q = view(p, [-1]); return (p, q); }"
-PAIR = "both = call @m(x) as m; p = item(both, 0); q = item(both, 1); w = add_(p, 1); r = neg(q)"
+PAIR = "both = call @m(x) as m; p = item(both, 0); q = item(both, 1); w = add_(p, 1); r = neg(q); s = neg(x)"
 SENDS, DELAYS = 'graph @n(p) {; q = send(p, 1, 0, "1"); return (); }', "graph @m(p) {; w = wait(p); return (); }"
 BEGINS = 'graph @m(p) {; q = reduce(p, "sum", "2"); w = wait(q); return (); }'
 TALKS_TO = 'graph @t(p) {; b = reduce(p, "sum", "0"); return (); }'
@@ -60,10 +60,10 @@ ORDERS: dict[str, tuple[list[list[int]], str, tuple[str, ...]]] = {
     "batch_norm writes nothing else": ([[], [], []], NORM.format(False), ()),
     "a source is read, a target written": ([[], [0], [0]], "c = copy_(x, y); w = add_(y, 1); r = neg(x)", ()),
     "a call writes what its body writes": ([[], [0], [1]], "r = neg(x); m = call @w(x) as m; s = neg(x)", (WRITES,)),
-    "results of a call are apart": ([[], [0], [0], [1], [2]], PAIR, (APART,)),
-    "results of a call are one memory": ([[], [0], [0], [1], [2, 3]], PAIR, (TOGETHER,)),
+    "results of a call are apart, one is a view of the operand": ([[], [0], [0], [0, 1], [2], [3]], PAIR, (APART,)),
+    "results of a call are one memory": ([[], [0], [0], [1], [2, 3], []], PAIR, (TOGETHER,)),
     "what takes all results keeps them together": (
-        [[], [0], [0], [0, 1, 2], [1, 3], [2, 4]], PAIR.replace("; w", "; all = toy.all(both); w"), (APART,),
+        [[], [0], [0], [0, 1, 2], [1, 3], [2, 4], [4]], PAIR.replace("; w", "; all = toy.all(both); w"), (APART,),
     ),
     "groups of processes, one of them no literal": (
         [[], [], [0], [1, 2], [3]],

@@ -553,7 +553,7 @@ CORRUPTORS: tuple[Corruptor, ...] = (
               lambda program: [name for name in program.order if program.graphs[name].inputs], _object_used),
     Corruptor("result beyond", "results", "a result is taken that the called body does not have",
               _giving_tuples, _result_beyond),
-    Corruptor("body hidden", "operator-bodies", "the effects of an operator that takes graphs do not go through them",
+    Corruptor("body hidden", "argument-kinds", "the effects of an operator that takes graphs do not go through them",
               nodes(lambda node: is_op(node) and bool(bodies_in(node.args, node.kwargs))), lambda program, place:
               changed(program, place, do=evolve(place.do, effects=evolve(place.do.effects, through_bodies=False)))),
     Corruptor("body gives number", "operator-bodies", "a graph that an operator takes returns a number",
@@ -579,7 +579,7 @@ CORRUPTORS: tuple[Corruptor, ...] = (
     Corruptor("one label for two", "call-labels", "two calls with different bodies get one path, number and part",
               _neighbours, lambda program, at: changed(program, at[0], do=evolve(at[0].do, instance=at[1]))),
     Corruptor("no module called", "opaque-modules", "a value is called as if it were a module",
-              nodes(lambda node: is_op(node) and bool(node.args) and type(node.args[0]) is Ref),
+              nodes(lambda node: is_op(node) and not node.callees and bool(node.args) and type(node.args[0]) is Ref),
               lambda program, place: changed(program, place, do=CALL_MODULE)),
     Corruptor("input lost", "signature-inputs", "the signature has an input less than the root",
               lambda p: range(len(p.signature.inputs)),

@@ -42,13 +42,9 @@ class JointLaw:
 class _OneMachine(ToyMachine):
     """Keeps the state between evaluations; arguments may be values of earlier ones."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.cells: dict[str, Any] = {}
-
-    def load(self, state: State) -> dict[str, Any]:
-        self.cells = self.cells or super().load(state)
-        return {name: self.cells[name] for name in state}
+    def load(self, state: State) -> None:
+        if not self.slots:
+            super().load(state)
 
     def given(self, leaf: Any) -> Any:
         return leaf if isinstance(leaf, torch.Tensor) else super().given(leaf)
@@ -118,7 +114,7 @@ def _compared(cut: Partition, joint: Program, turns: str) -> list[str]:
         wanted_after += inputs[: len(first)] if turn == "F" else inputs[len(first) :]
     # The meaning of the joint program leaves out constants that it does not write.
     state = {name: machine.shown(slot.value) for name, slot in joint.state.pairs} | dict(meaning.state)
-    contents = {name: machine.shown(cell) for name, cell in machine.cells.items()}
+    contents = {name: machine.shown(cell) for name, cell in machine.slots.items()}
     found = Meaning((tuple(given),), (tuple(map(machine.shown, after)),), tuple(contents.items()), made.effects)
     wrong = meaning_differences(
         found, evolve(meaning, outputs=(tuple(wanted),), inputs=(tuple(wanted_after),), state=tuple(state.items()))

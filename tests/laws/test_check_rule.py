@@ -21,7 +21,7 @@ from purefx.laws.checking import NothingChecked, WrongQuestion
 from purefx.laws.law import GRADIENTS
 from purefx.laws.rules import RULE_LAWS, check_rule
 from purefx.laws.rules.build import build
-from purefx.laws.rules.instances import Operand, instance_of, only_finite
+from purefx.laws.rules.instances import Operand, instance_of
 
 CLOSE: dict[str, Any] = {"rtol": 1e-5, "atol": 1e-5}
 
@@ -137,8 +137,7 @@ def test_what_a_match_computes_is_no_operand_of_the_next_where_it_is_infinite(is
     def hidden(x: Any) -> Any:
         return torch.full_like(x, fill) + (x - x)
 
-    given = only_finite([Operand(torch.ones(3))]) if is_finite else [Operand(torch.ones(3))]
-    instance = instance_of(hidden, given, ("x",))
+    instance = instance_of(hidden, [Operand(torch.ones(3), finite=is_finite)], ("x",))
     assert instance is not None
     # The second match gets the sum, which is infinite or nearly so, or the difference, which is not.
     for feed, is_drawn in (("value", not is_finite), ("earlier value", True)):

@@ -148,10 +148,10 @@ def test_another_process(tmp_path: Path) -> None:
 
 
 @EACH
-def test_methods_of_tensors_are_found_by_name(to: str) -> None:
-    """A graph that fx traced calls methods; where an example says that they are those of tensors, too."""
-    model, x = nn.Linear(3, 2), torch.randn(2, 3)
-    traced = torch.fx.symbolic_trace(Parent(lambda p, x: p.inner(x).view(-1).relu(), inner=model))
+def test_operators_are_found_by_name(to: str) -> None:
+    """Methods that fx traced, also where an example says that they are those of tensors; and one that no text may name."""
+    model, x, wait = nn.Linear(3, 2), torch.randn(2, 3), torch.ops._c10d_functional.wait_tensor.default
+    traced = torch.fx.symbolic_trace(Parent(lambda p, x: wait(p.inner(x).view(-1)).relu(), inner=model))
     for examples in (None, (x,)):
         module = px.lower(px.transform(px.import_fx(traced, example_inputs=examples)), to=to)
         assert torch.equal(pickle.loads(pickle.dumps(module))(x), model(x).view(-1).relu())

@@ -14,6 +14,7 @@ from attrs import evolve
 from torch.utils.flop_counter import FlopCounterMode
 
 import purefx as px
+from purefx.ir.operators import op_of
 from purefx.laws.values import false_values
 from tests.programs import parent
 
@@ -107,6 +108,9 @@ def test_a_lie_about_one_call_is_found_and_mended() -> None:
         ("inferred-meta", "Linear", "linear")
     ]
     assert "val" not in px.infer(program).graphs["Linear"].nodes[-1].meta
+    mm = px.Node("mm", op_of(torch.ops.aten.mm.default), (px.Ref("weight"),) * 2)
+    with pytest.raises(px.errors.InvalidProgram, match=r"at [0-2]\.lin / mm"):
+        px.infer(tree.with_graphs({"Linear": body.with_nodes([*body.nodes, mm])}))
 
 
 def test_programs_are_swapped_by_the_sizes_of_the_call() -> None:

@@ -9,9 +9,6 @@ import purefx as px
 from tests.programs import ADD, NEG, calls, flat, node
 from tests.transforms.small import preserved, shown, tree
 
-# Outlining: by call identity and dependencies, whatever the order of the nodes.
-
-
 A, B = px.Frame("a"), px.Frame("b")
 
 
@@ -20,8 +17,8 @@ def flatly(program: px.Program, *names: str) -> px.Program:
     with pytest.warns(px.errors.FlatCallWarning) as caught:
         result = px.outline(program)
     assert px.verify(result) == ()
-    (warning,) = caught
-    assert str(warning.message).partition(" stay")[0].split(" ", 2)[2] == ", ".join(names)
+    said = "the call {} stays" if len(names) == 1 else "the calls {} stay"
+    assert [str(each.message).partition(" flat")[0] for each in caught] == [said.format(", ".join(names))]
     return result
 
 
@@ -32,9 +29,6 @@ def test_a_call_that_is_no_single_run_stays_flat() -> None:
     assert calls(program) == [] and [node.stack for node in program.main.nodes] == [(A,), (B,), (A,)]
     x = torch.randn(2)
     assert torch.equal(px.lower(px.deduplicate(program))(x)[0], x + -x)
-
-
-# Calls whose nodes do not stand side by side: which stay flat, and which are whole.
 
 
 def outlined(nodes: str, *sections: str, flat: str = "") -> px.Program:
@@ -52,13 +46,16 @@ CIRCLE = """
     q = aten.abs.default(x)  in b
     r = aten.add.Tensor(p, q)  in a
     s = aten.mul.Tensor(q, r)  in b
-    return (s,)
+    t = aten.neg.default(s)
+    return (t,)
 """
 
 
 def test_a_call_with_a_preserved_signature_stays_whole() -> None:
     """The other one is dissolved for it, whichever is first by name."""
     assert calls(outlined(CIRCLE, flat="a b")) == []
+    inside = outlined(CIRCLE.replace("in ", "in m / ."), flat="m.a m.b").graphs["m"]
+    assert [node.stack for node in inside.nodes] == [(A,), (B,), (A,), (B,)]
     assert calls(outlined(CIRCLE, preserved("a"), flat="b")) == ["a"]
     other = CIRCLE.replace("in a", "in c")
     assert calls(outlined(other, preserved("c"), flat="b")) == ["c"]

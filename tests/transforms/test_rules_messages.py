@@ -70,7 +70,6 @@ PATTERNS: list[tuple[Function, str]] = [
     (lambda x: x.stride(0), "'stride' is not an operator"),
     (lambda x: x.norm(), "no 'norm'"),
     (lambda x: px.any_of(torch.relu(x), len), "any_of takes values"),
-    (lambda x: torch.relu(px.through(x, views=False)), "looks through views, casts or both"),
     (lambda x, y: torch.relu(px.through(x, y.exp())), "must be a variable of the pattern"),
 ]
 

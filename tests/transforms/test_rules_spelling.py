@@ -56,7 +56,8 @@ FOUND: list[tuple[Function, Tensor]] = [
     (lambda x: x.reshape(-1, *x.shape[-2:]), Z), (lambda x: x[..., 0], X), (lambda x: x[..., -1, :], Z),
     (lambda x: x[0, ..., 1], Z), (lambda x: x[..., ::2], X), (lambda x: x[..., None, :], X), (lambda x: x[:, 1::2], X),
     (lambda x: x[:, 0], X), (lambda x: x[None, :, -1], X), (lambda x: x.exp()[0], X), (lambda x: x[0], X), (lambda x: x[-1], X),
-    (lambda x: x.chunk(2, -1)[1][:, 0], X),
+    (lambda x: x.chunk(2, -1)[1][:, 0], X), (lambda x: x * (1 / x.shape[-1] ** 0.5), X), (lambda x: x * (7 - x.size(dim=1)), X),
+    (lambda x: x.exp().to(x.device, torch.float64), X), (lambda x: x + torch.ones(6, device=x.device), X),
 ]  # fmt: skip
 
 

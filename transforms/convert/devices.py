@@ -6,8 +6,7 @@ No operator runs: fake values are made again on the new devices.
 from __future__ import annotations
 
 import copy as copying
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from functools import cache
 from types import MappingProxyType
 from typing import Any
@@ -75,8 +74,7 @@ class Devices:
     def target(self, tensor: torch.Tensor) -> torch.device | None:
         """Return the target of a tensor; None if it stays."""
         device = device_of(tensor)
-        made = self[device]
-        return None if made is device else made
+        return None if self[device] is device else self[device]
 
     def argument(self, arg: Any) -> Any:
         """Return an argument with its devices mapped; the same object if none differs."""
@@ -108,8 +106,13 @@ WITH_DEVICE_TYPE = frozenset({"higher_order.wrap_with_autocast", "torch.amp.auto
 """Operators whose first argument is a device type as a string."""
 
 
-def moved_program(program: Program, devices: Devices) -> Program:
+def moved_program(program: Program, devices: Devices, described: Callable[[Meta], Meta] = lambda meta: meta) -> Program:
     """Return the program with the devices in the arguments of its nodes mapped; the same object if none differs.
+
+    Args:
+        program: the program.
+        devices: the map.
+        described: returns the new meta of a node or an input.
 
     >>> from purefx.ir import Graph, Node, Op, Program
     >>> node = Node("a", Op("aten.arange.default"), (4,), (("device", torch.device("cpu")),))
@@ -119,12 +122,15 @@ def moved_program(program: Program, devices: Devices) -> Program:
     graphs: dict[str, Graph] = {}
     for name in program.order:
         graph = program.graphs[name]
-        made, output = graph.with_nodes([_moved_node(node, devices) for node in graph.nodes]), devices.argument(graph.output)
+        metas = [described(formal.meta) for formal in graph.inputs]
+        inputs = [one if meta is one.meta else evolve(one, meta=meta) for one, meta in zip(graph.inputs, metas, strict=True)]
+        nodes = [_moved_node(node, devices, described(node.meta)) for node in graph.nodes]
+        made, output = graph.with_nodes(nodes, inputs=tuple(inputs)), devices.argument(graph.output)
         graphs[name] = made if output is graph.output else evolve(made, output=output)
     return program.with_graphs(graphs)
 
 
-def _moved_node(node: Node, devices: Devices) -> Node:
+def _moved_node(node: Node, devices: Devices, meta: Meta) -> Node:
     args, kwargs = devices.argument(node.args), devices.argument(node.kwargs)
     if type(node.do) is Op and node.do.name in WITH_DEVICE_TYPE and type(args[0]) is str:
         args = (_autocast_device(node.name, args[0], devices), *args[1:])
@@ -136,7 +142,7 @@ def _moved_node(node: Node, devices: Devices) -> Node:
         if known.get("pin_memory") is True and torch.device(known.get("device") or CPU).type != "cpu":
             known["pin_memory"] = False
         kwargs = kwargs if tuple(known.items()) == kwargs else tuple(known.items())
-    return node.evolve(args=args, kwargs=kwargs)
+    return node.evolve(args=args, kwargs=kwargs, meta=meta)
 
 
 def _autocast_device(name: str, kind: str, devices: Devices) -> str:
@@ -301,19 +307,24 @@ def to_device(program: Program, device: torch.device | str | Mapping[Any, Any]) 
     torch.Size([1, 3])
     """
     devices = Devices.of(device)
-    moved = moved_program(program, devices)
-    state, memo = _moved_state(program, devices)
+    going = {name: slot for name, slot in program.state.pairs if _moves(slot.value, devices)}
+    try:
+        with torch.no_grad():
+            cells = materialise(program, copy=False, devices=devices) if going else {}
+            memo = {id(slot.value): cells[slot.cell] for slot in going.values()}
+            made = moved_program(program, devices, lambda meta: _moved_meta(meta, devices, memo))
+    except UnsupportedProgram:
+        raise
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        what, reason = f"the state {', '.join(map(repr, going))}" if going else "a value", str(error).partition("\n")[0]
+        raise UnsupportedProgram(
+            f"{what} cannot be moved ({reason}): tensors need contents and a device on this machine; or move to the meta device"
+        ) from error
     signature = evolve(program.signature, inputs=tuple([_moved_input(spec, devices) for spec in program.signature.inputs]))
-    graphs: dict[str, Graph] = {}
-    for name in moved.order:
-        graph = moved.graphs[name]
-        nodes = [node.evolve(meta=_moved_meta(node.meta, devices, memo)) for node in graph.nodes]
-        metas = [_moved_meta(formal.meta, devices, memo) for formal in graph.inputs]
-        inputs = [one if meta is one.meta else evolve(one, meta=meta) for one, meta in zip(graph.inputs, metas, strict=True)]
-        graphs[name] = graph.with_nodes(nodes, inputs=tuple(inputs))
-    made = moved.with_graphs(graphs)
-    if made is program and state is program.state and signature == program.signature:
+    if made is program and not going and signature == program.signature:
         return program
+    changed = {name: evolve(slot, value=cells[slot.cell]) for name, slot in going.items()}
+    state = State(program.state.order, program.state.slots.update(changed)) if changed else program.state
     return made.evolve(state=state, signature=signature)
 
 
@@ -328,35 +339,11 @@ def _moved_input(spec: Any, devices: Devices) -> Any:
     return evolve(spec, type=kind, default=default and LiteralType(devices.argument(default.value)))
 
 
-def _moved_state(program: Program, devices: Devices) -> tuple[State, dict[int, Any]]:
-    # The state, and the copy of each moved tensor, by the id of the original.
-    going = {slot.cell: name for name, slot in program.state.pairs if _moves(slot.value, devices)}
-    if not going:
-        return program.state, {}
-    with _refusing(f"the state {', '.join(map(repr, going.values()))} cannot be moved"):
-        made = materialise(program, copy=False, devices=devices)
-    slots = [(name, slot) for name, slot in program.state.pairs if slot.cell in going]
-    changed = {name: evolve(slot, value=made[slot.cell]) for name, slot in slots}
-    return State(program.state.order, program.state.slots.update(changed)), {id(slot.value): made[slot.cell] for _, slot in slots}
-
-
 def _moves(value: Any, devices: Devices) -> bool:
     if isinstance(value, torch.device):
         return devices[value] is not value
     tensors = tensors_of(value) if isinstance(value, torch.nn.Module) else [value] if isinstance(value, torch.Tensor) else []
     return any(map(devices.target, tensors))
-
-
-@contextmanager
-def _refusing(words: str) -> Generator[None]:
-    try:
-        with torch.no_grad():
-            yield
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).partition("\n")[0]
-        raise UnsupportedProgram(
-            f"{words} ({reason}): tensors need contents and their device on this machine, or move to the meta device"
-        ) from error
 
 
 def _moved_meta(meta: Meta, devices: Devices, memo: dict[int, Any]) -> Meta:
@@ -373,11 +360,6 @@ def _described(value: Any, devices: Devices, memo: dict[int, Any]) -> torch.Tens
     if device is None:
         return value
     if id(value) not in memo:
-        with _refusing(f"a value of layout {value.layout} cannot be described on {device}"):
-            if isinstance(value, FakeTensor) and value.layout is torch.strided:
-                memo[id(value)] = fake_on(value, device)
-            elif value.is_meta:  # without contents
-                memo[id(value)] = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=device)
-            else:
-                memo[id(value)] = value.to(device)
+        is_fake = isinstance(value, FakeTensor) and value.layout is torch.strided
+        memo[id(value)] = fake_on(value, device) if is_fake else torch.empty_like(value, device=device)
     return memo[id(value)]

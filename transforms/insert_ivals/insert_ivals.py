@@ -9,6 +9,7 @@ passed as an extra operand (``lowering/calls/preserved.py``); this is correct, b
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from types import MappingProxyType
 
 import torch
@@ -160,14 +161,12 @@ class _Insertion:
 
     def _store(self, chain: Chain, waiting: dict[str, list[BoundaryValue]], touched: list[int]) -> None:
         # The state holds a version until the next write; other reads of the state must expect that version.
-        writes = [self.edit.position[value] for value in chain.versions[:-1]] + [chain.stored]
-        for index in range(len(chain.versions) - 1, -1, -1):
-            value = chain.versions[index]
-            begin = writes[index]
-            end = writes[index + 1] if index + 1 < len(writes) else len(self.graph.nodes) + 1
+        computed = [self.edit.position[value] for value in chain.versions[:-1]]
+        spans = pairwise([*computed, chain.stored, len(self.graph.nodes) + 1])
+        for value, (begin, end) in reversed([*zip(chain.versions, spans, strict=True)]):
             inside = [crossing for crossing in waiting.get(value, ()) if begin < crossing.used <= end]
             found = [crossing for crossing in inside if self._holds(crossing, chain, begin)]
-            is_last = index + 1 == len(chain.versions)
+            is_last = begin == chain.stored
             older = [number for number in touched if number > begin] if not is_last else []
             if not found or older or not self.fuel.burn("read", value, "from", chain.slot or chain.target):
                 continue

@@ -200,32 +200,27 @@ def _check_versions(program: Program, counts: Mapping[str, int]) -> None:
 
 def _with_outputs(program: Program, found: Sequence[Observed]) -> Program:
     # The program with a dict of values by call, next to its result.
-    named: dict[str, tuple[Arg, ...]] = {}
-    specs: dict[str, Any] = {}
-    edit = Rewriter(program.main)
-    counts = Counter(observed.name for observed in found)  # a module may have the name of a call of another one
+    edit, specs, extra = Rewriter(program.main), dict[str, Any](), list[Arg]()
     copies = any(effect.writes or effect.writes_slots for effects in program_effects(program).values() for effect in effects)
     for observed in found:
-        leaves = _copied(program, edit, observed) if copies else observed.leaves
-        if observed.out_spec is None or counts[observed.name] > 1:
+        if observed.name in specs:
+            raise UnsupportedProgram(f"observe: a module and a call of another one are both named {observed.name}: rename it")
+        leaves, spec = _copied(program, edit, observed) if copies else observed.leaves, observed.out_spec
+        if spec is None:
             leaves = tuple([leaf for leaf in leaves if type(leaf) is Ref])
-        else:
-            specs[observed.name] = observed.out_spec
-        named[observed.name] = (*named.get(observed.name, ()), *leaves)
-    signature = program.signature
-    spec = signature.out_spec
-    if spec is None:
-        spec = pytree.tree_structure(tuple(0 for output in signature.outputs if isinstance(output, UserOutput)))
-    for name, leaves in named.items():
-        specs.setdefault(name, pytree.tree_structure(0 if len(leaves) == 1 else (0,) * len(leaves)))
-    extra = [leaf for leaves in named.values() for leaf in leaves]
-    main = edit.graph()
+            spec = pytree.tree_structure(0 if len(leaves) == 1 else (0,) * len(leaves))
+        specs[observed.name] = spec
+        extra += leaves
+    signature, main = program.signature, edit.graph()
+    result = signature.out_spec
+    if result is None:
+        result = pytree.tree_structure(tuple(0 for output in signature.outputs if isinstance(output, UserOutput)))
     return program.with_main(
         evolve(main, output=(*main.output, *extra)),
         signature=evolve(
             signature,
             outputs=(*signature.outputs, *(UserOutput() for _ in extra)),
-            out_spec=pytree.treespec_tuple([spec, pytree.treespec_dict({name: specs[name] for name in named})]),
+            out_spec=pytree.treespec_tuple([result, pytree.treespec_dict(specs)]),
         ),
     )
 

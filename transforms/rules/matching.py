@@ -17,16 +17,14 @@ from typing import Any, cast
 import torch
 from attrs import evolve, field, frozen
 from torch import fx
+from torch.fx.node import map_arg
 
 from ...ir.arguments import Arg, Items, Ref, refs_in, same_arg
-from ...ir.effects.resolved import item_of
 from ...ir.errors import RuleError
 from ...ir.graph import Call, Node, Op
 from ...ir.state import same_contents
 from ...ir.torch_private import OpOverload
-from .pattern import Part, Pattern, Through, arranged, looks_through, nodes_of, operator_of, role, shown
-
-NodeOf = Callable[[str], Node | None]
+from .pattern import Part, Pattern, Through, arranged, compared, looks_through, nodes_of, operator_of, role, shown
 
 Pairs = Sequence[tuple[Part, Arg]]
 """Parts, and the arguments that they must match."""
@@ -59,10 +57,6 @@ class Found:
         """The names of the nodes to replace."""
         return {root.name for root in self.roots}
 
-    def has(self, node: Node, part: Part) -> bool:
-        """Return whether a node matches a part."""
-        return any(each is part and there is node for each, there in zip(self.parts, self.nodes, strict=True))
-
     def node_of(self, part: Part) -> Ref | None:
         """Return a reference to the value that a part matches; None if it matches no node."""
         return next((Ref(there.name) for each, there in zip(self.parts, self.nodes, strict=True) if each is part), None)
@@ -92,9 +86,9 @@ class Search:
     [{'x': Ref(name='a')}]
     """
 
-    def __init__(self, node_of: NodeOf) -> None:
+    def __init__(self, node_of: Callable[[str], Node | None]) -> None:
         self.node_of = node_of
-        self._arguments: dict[str, Mapping[str, Any]] = {}
+        self._arguments: dict[str, Mapping[Any, Any]] = {}
         """The arguments of nodes by parameter, by name of the node."""
 
     def match(self, part: Part, value: Arg, found: Found = NOWHERE) -> Iterator[Found]:
@@ -110,9 +104,9 @@ class Search:
                 for number, each in enumerate(part.args):
                     for more in self.match(each, value, found) if chosen in (None, number) else ():
                         yield more.with_value(part, number)
-            case "operator" | "item" | "call" | "module":
-                node = self.node_of(value.name) if type(value) is Ref else None
-                if node is not None and found.has(node, part):
+            case "operator" | "item":
+                node = self._node(value)
+                if any(each is part and there is node for each, there in zip(found.parts, found.nodes, strict=True)):
                     yield found  # a value that the pattern uses several times
                 elif node is not None:
                     for pairs in self._ways(part, node):
@@ -151,22 +145,16 @@ class Search:
 
     def _ways(self, part: Any, node: Node) -> Sequence[Pairs]:
         # The pairs that must match for a node to match a part: in one way, two, or none.
-        kind, target = role(part), root_of(node)
-        if kind == "module":
-            return [[]] if type(node.do) is Call else []
-        if kind == "item":
-            item = item_of(node)
-            return [[(part.args[0], Ref(item[0]))]] if item is not None and item[1] == part.args[1] else []
-        wanted = operator_of(part)
-        if id(target) not in wanted.orders:
-            wanted.orders[id(target)] = _orders(wanted, target)
-        orders = wanted.orders[id(target)]
-        if kind == "call" or not orders:
-            return [[]] if orders else []
+        target = root_of(node)
+        orders = operator_of(part).overloads.get(target, ())
+        if not any(orders):
+            return [[] for _ in orders]  # one with any arguments, or none
         if node.name not in self._arguments:
-            self._arguments[node.name] = arranged(target, node.args, dict(node.kwargs)) or {}
+            is_item = target is operator.getitem
+            found = dict(enumerate(node.args)) if is_item else arranged(target, node.args, dict(node.kwargs))
+            self._arguments[node.name] = compared(found or {})
         arguments = self._arguments[node.name]
-        return [[(each, _spelled_out(name, arguments[name])) for name, each in order] for order in orders] if arguments else []
+        return [[(each, arguments[name]) for name, each in order.items()] for order in orders] if arguments else []
 
     def _all(self, pairs: Pairs, found: Found) -> Iterator[Found]:
         # Match the pairs in order, with backtracking.
@@ -189,35 +177,32 @@ class Search:
         if not pattern.is_tuple:
             yield from self.match(pattern.results[0], Ref(node.name))
             return
-        for number, each in enumerate(pattern.results):
-            if root_of(node) in roots_of(each):
-                for found in self.match(each, Ref(node.name)):
-                    yield from self._with_others(pattern.results, {number: node}, found, users_of)
+        for part in pattern.results:
+            for found in self.match(part, Ref(node.name)):
+                yield from self._with_others(pattern.results, {part: node}, found, users_of)
 
-    def _with_others(self, parts: Sequence[Part], roots: Mapping[int, Node], found: Found, users_of: Any) -> Iterator[Found]:
-        if len(roots) == len(parts):
-            results = tuple([roots[number] for number in range(len(parts))])
-            if operands_of(found).isdisjoint([root.name for root in results]):  # a replacement cannot replace its own operands
-                yield evolve(found, several=results)
-            return
-        used = {node.name for node in roots.values()}
-        for number, part in enumerate(parts):
-            if number not in roots and (candidates := self._candidates(part, found, users_of)):
+    def _with_others(self, parts: Sequence[Part], roots: Mapping[Part, Node], found: Found, users_of: Any) -> Iterator[Found]:
+        missing = [part for part in parts if part not in roots]
+        if not missing:
+            names = {root.name for root in roots.values()}
+            if len(names) == len(parts) and names.isdisjoint(operands_of(found)):  # a replacement cannot replace its operands
+                yield evolve(found, several=tuple([roots[part] for part in parts]))
+        for part in missing:
+            if candidates := self._candidates(part, found, users_of):
                 for node in candidates:
-                    for more in self.match(part, Ref(node.name), found) if node.name not in used else ():
-                        yield from self._with_others(parts, {**roots, number: node}, more, users_of)
+                    for more in self.match(part, Ref(node.name), found):
+                        yield from self._with_others(parts, {**roots, part: node}, more, users_of)
                 return
 
     def _candidates(self, part: Part, found: Found, users_of: Any) -> list[Node]:
-        # The nodes that may match a part: those that compute with values that it shares with the match.
-        inside, wanted = nodes_of(part), set(roots_of(part))
+        # The nodes that may match a part: those that compute with values that it shares with the match, and these.
+        inside = nodes_of(part)
         known = [found.values.get(each.target) if role(each) == "variable" else found.node_of(each) for each in inside]
         names = step = {value.name: None for value in known if type(value) is Ref}
         for _ in inside:
             step = {user.name: None for name in step for user in users_of(name) if user.name not in names}
             names = names | step
-        nodes = [node for name in names if (node := self.node_of(name)) is not None]
-        return [node for node in nodes if root_of(node) in wanted]
+        return [node for name in names if (node := self.node_of(name)) is not None]
 
 
 def operands_of(found: Found) -> set[str]:
@@ -254,13 +239,13 @@ def _paired(part: Sequence[Part], value: Any) -> Pairs | None:
     # Pair the items of two lists; `*rest` matches any number of items.
     if not isinstance(value, list | tuple):
         return None
-    at = next((number for number, each in enumerate(part) if role(each) == "rest"), None)
-    more = len(value) - len(part)
-    if at is None:
-        return list(zip(part, value, strict=True)) if more == 0 else None
-    if more < -1:
+    kinds = [*map(role, part)]
+    if "rest" not in kinds:
+        return list(zip(part, value, strict=True)) if len(part) == len(value) else None
+    at = kinds.index("rest")
+    end = len(value) - len(part) + at + 1
+    if end < at:
         return None
-    end = at + more + 1
     rest = part[at].args[0], Items(value[at:end])
     return [*zip(part[:at], value[:at], strict=True), rest, *zip(part[at + 1 :], value[end:], strict=True)]
 
@@ -275,12 +260,8 @@ def roots_of(part: Part) -> Iterator[Any]:
         case "any_of":
             for each in part.args:
                 yield from roots_of(each)
-        case "operator" | "arithmetic" | "call":
+        case "operator" | "arithmetic" | "item":
             yield from operator_of(part).overloads
-        case "item":
-            yield operator.getitem
-        case "module":
-            yield Call
         case _:
             raise RuleError(f"the result of a pattern must be an operator: {shown(part)} would match everywhere")
 
@@ -290,41 +271,6 @@ def root_of(node: Node) -> Any:
     do = node.do
     target = do.target if type(do) is Op else type(do)
     return target if isinstance(target, OpOverload) or target is operator.getitem or target is Call else None
-
-
-COMMUTING: Mapping[str, tuple[str, str]] = {
-    "transpose": ("dim0", "dim1"),
-    **dict.fromkeys(("add", "mul", "maximum", "minimum", "eq", "ne"), ("self", "other")),
-    **dict.fromkeys(("logical_and", "logical_or", "logical_xor"), ("self", "other")),
-    **dict.fromkeys(("bitwise_and", "bitwise_or", "bitwise_xor", "__and__", "__or__", "__xor__"), ("self", "other")),
-    **dict.fromkeys(("logaddexp", "logaddexp2", "hypot", "fmax", "fmin", "gcd", "lcm"), ("self", "other")),
-}
-"""Operators that commute in two parameters."""
-
-WITHOUT_MEANING = frozenset({"cudnn_enable", "cudnn_enabled"})
-"""Parameters that choose a kernel: torch sets them from a global switch, which the exporter turns off."""
-
-LEFT_OUT: Mapping[str, Any] = {"pin_memory": False, "layout": torch.strided, "device": torch.device("cpu")}
-"""The value that torch writes for a missing argument whose default in the schema is None."""
-
-
-def _spelled_out(name: str, value: Any) -> Any:
-    return LEFT_OUT.get(name) if value is None else value
-
-
-def _orders(wanted: Any, target: Any) -> list[list[tuple[str, Part]]]:
-    # The argument of each parameter of an overload, in each order of the operands; empty if the pattern has another operator.
-    if target not in wanted.overloads:
-        return []
-    parts = wanted.overloads[target]
-    orders = [parts]
-    one, other = COMMUTING.get(wanted.name, ("", ""))
-    if one in parts and other in parts and parts[one] is not parts[other] and same_arg(parts.get("alpha", 1), 1):
-        orders.append({**parts, one: parts[other], other: parts[one]})
-    known = [
-        [(name, _spelled_out(name, each)) for name, each in order.items() if name not in WITHOUT_MEANING] for order in orders
-    ]
-    return [sorted(order, key=lambda pair: role(pair[1]) != "literal") for order in known]  # numbers differ sooner than operators
 
 
 NUMBERS = frozenset({int, float})
@@ -352,41 +298,46 @@ def holds(m: Any) -> bool:
 
 
 def _is_node(m: Any, part: Part, node: Node) -> bool:
-    if role(part) == "module":
+    if type(node.do) is Call:
         m.notes.by_instance |= len(m.scope.paths) > 1
-        return bool(part.meta["module"].is_at(node, m.scope.paths[m.instance], m.program))
-    if role(part) not in ("operator", "arithmetic") or not (numbers := _numbers(part)):
-        return True
+        return bool(part.meta["at"].is_at(node, m.scope.paths[m.instance], m.program))
     # Numbers of distinct types are equivalent only beside floating-point tensors.
-    types = {(type(each), each) for each in _numbers(node)}
-    is_retyped = any(is_same_number(one, each) for one in numbers for _, each in types if (type(one), one) not in types)
-    return not is_retyped or any(map(_is_floating, [m.val(Ref(name)) for name in node.refs()]))
+    mine, theirs = _numbers(part), _numbers(node)
+    is_retyped = any(is_same_number(one, other) for _, one in mine - theirs for _, other in theirs)
+    return not is_retyped or any(_is_floating(m.val(Ref(name))) for name in node.refs())
+
+
+def _is_floating(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex())
 
 
 def _is_constant(m: Any, part: Part, value: Any) -> bool:
     held = m.constant(value)
-    return held is not None and same_contents(held, part.meta["tensor"])
+    return held is not None and same_contents(held, part)
 
 
-def _numbers(part: Any) -> list[Any]:
-    # The numbers among the arguments of a part or a node.
+def _numbers(part: Any) -> set[tuple[type, Any]]:
+    # The numbers among the arguments of a part or a node, with their types.
     args = [*part.args, *dict(part.kwargs).values()]
-    return [each for arg in args for each in (arg if isinstance(arg, list | tuple) else [arg]) if type(each) in NUMBERS]
+    several = [each for arg in args for each in (arg if isinstance(arg, list | tuple) else [arg])]
+    return {(type(each), each) for each in several if type(each) in NUMBERS}
 
 
 def _is_known(m: Any, part: Part, value: Any) -> bool:
-    wanted, values = _computed(part, m), value if isinstance(value, list | tuple) else [value]
-    wanted = list(wanted) if isinstance(wanted, list | tuple) else [wanted]
+    try:
+        wanted = _computed(part, m)
+    except (ArithmeticError, AttributeError, IndexError, KeyError, TypeError):  # of values that are not known
+        return False
+    wanted, values = [list(one) if isinstance(one, list | tuple) else [one] for one in (wanted, value)]
     if len(values) != len(wanted) or not all(map(_is_same_fact, wanted, map(m.val, values))):
         return False
     # The nodes that compute numbers are removed with the match if they have no other users.
-    todo = [*values]
+    todo = [each.name for each in values if type(each) is Ref]
     while todo:
-        value = todo.pop()
-        node = m.scope.node_of(value.name) if type(value) is Ref and value.name not in m.notes.reads else None
-        if node is not None and not isinstance(m.val(value), torch.Tensor):
-            m.notes.reads[value.name] = None
-            todo += map(Ref, node.refs())
+        node = m.scope.node_of(name := todo.pop())
+        if node is not None and name not in m.notes.reads and not isinstance(m.val(Ref(name)), torch.Tensor):
+            m.notes.reads[name] = None
+            todo += node.refs()
     return True
 
 
@@ -395,30 +346,17 @@ CHECKS = {"tensor": _is_constant, "amount": _is_known, "arithmetic": _is_known}
 
 
 def _is_same_fact(known: Any, value: Any) -> bool:
-    if isinstance(known, int | float | torch.SymInt | torch.SymFloat):
-        return (type(value) is type(known) or isinstance(value, torch.SymInt | torch.SymFloat)) and bool(known == value)
-    return known is not None and known is value
+    is_alike = type(value) is type(known) or isinstance(value, torch.SymInt | torch.SymFloat)
+    return known is not None and is_alike and bool(known == value)
 
 
-def _computed(part: Part, m: Any) -> Any:
-    # The value that a part matched: a fake value or a number; None if unknown.
-    while role(part) == "any_of":
-        part = part.args[m.found.values[part]] if part in m.found.values else None
-    if not isinstance(part, fx.Node):
-        return part
-    values = m.found.values
-    found = values.get(part.target) if role(part) == "variable" else values.get(part) if role(part) == "through" else None
-    there = m.found.node_of(part) if found is None else found
-    if there is not None:
+def _computed(part: Any, m: Any) -> Any:
+    # The value of a part: what it matched, or what it computes of such values; None if unknown.
+    kind, values, target = role(part), m.found.values, part.target
+    if kind == "any_of":
+        return map_arg(part.args[values[part]], lambda one: _computed(one, m))
+    there = values.get(target if kind == "variable" else part) if kind in ("variable", "through") else m.found.node_of(part)
+    if there is not None or kind not in ("amount", "arithmetic"):
         return m.val(there)
-    if role(part) not in ("amount", "arithmetic"):
-        return None
-    args = [_computed(each, m) for each in part.args]
-    try:
-        return getattr(args[0], str(part.target))(*args[1:]) if part.op == "call_method" else cast("Any", part.target)(*args)
-    except (ArithmeticError, TypeError, AttributeError, IndexError):
-        return None
-
-
-def _is_floating(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex())
+    args, kwargs = cast("Any", map_arg((part.args, part.kwargs), lambda one: _computed(one, m)))
+    return getattr(args[0], target)(*args[1:], **kwargs) if part.op == "call_method" else target(*args, **kwargs)

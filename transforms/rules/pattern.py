@@ -15,9 +15,9 @@ from typing import Any, cast
 import torch
 from attrs import field, frozen
 from torch import fx
-from torch.fx.proxy import TraceError
+from torch.fx.proxy import GraphAppendingTracer, TraceError
 
-from ...ir.arguments import Ref
+from ...ir.arguments import Ref, same_arg
 from ...ir.errors import RuleError
 from ...ir.graph import Call, Node, Op
 from ...ir.names import did_you_mean, join
@@ -40,17 +40,10 @@ PYTHON: Mapping[str, str] = {
 }  # fmt: skip
 """Python operators that have another name in aten."""
 
-CASTS: Mapping[str, torch.dtype] = {
-    name: getattr(torch, name) for name in ("float", "double", "half", "bfloat16", "int", "long", "bool", "short")
-}
-
 ATTRIBUTES: Mapping[str, str] = {"T": "numpy_T", "mT": "mT", "H": "matrix_H", "mH": "mH", "real": "real", "imag": "imag"}
 
 FACTS = frozenset({"shape", "dtype", "device", "ndim", "size", "numel", "nelement", "dim"})
 """Properties of a value that are known where the pattern matches."""
-
-ALL = 2**63 - 1
-"""The end of a slice that has none, as torch writes it."""
 
 
 # -- pattern functions -----------------------------------------------------------------------------------------------------------
@@ -70,8 +63,8 @@ class Value(fx.Proxy):
         """Return a method or the value of an attribute."""
         if name in ATTRIBUTES:
             return getattr(torch.ops.aten, ATTRIBUTES[name])(self)
-        if name in CASTS:
-            return lambda: self.to(CASTS[name])
+        if isinstance(dtype := getattr(torch, name, None), torch.dtype):  # x.float()
+            return lambda: self.to(dtype)
         if name in ("shape", "dtype", "device", "ndim"):
             return self.tracer.create_proxy("call_function", getattr, (self, name), {})
         if name.startswith("__") or name == "norm" or not (name in FACTS or overloads_of(name)):  # torch exports another operator
@@ -90,10 +83,12 @@ class Value(fx.Proxy):
         return any_of(item, _indexed(self, (index,))) if kind != "amount" and False in are_lists else item
 
     def __rtruediv__(self, number: Any) -> Any:
-        return self.reciprocal() * number  # as torch computes it
+        is_amount = role(self.node) == "amount"
+        return cast("Any", super()).__rtruediv__(number) if is_amount else self.reciprocal() * number  # as torch computes it
 
     def __rsub__(self, number: Any) -> Any:
-        return torch.rsub(cast("Any", self), number)
+        is_amount = role(self.node) == "amount"
+        return cast("Any", super()).__rsub__(number) if is_amount else torch.rsub(cast("Any", self), number)
 
     def __len__(self) -> int:
         raise TypeError("the length of a value is known only at a match; write x.size(0), or a variable")
@@ -121,21 +116,18 @@ def _without_overrides(function: FunctionType) -> Callable[..., Any]:
 
 def _indexed(value: Value, items: Sequence[Any]) -> Any:
     # One operator for each index but full slices.  Dimensions behind `...` are counted from the last one.
-    aten, found, dim, shift = torch.ops.aten, cast("Any", value), cast("Any", 0), 0
+    aten, found, dim = torch.ops.aten, cast("Any", value), cast("Any", 0)
     for number, each in enumerate(items):
         if each is Ellipsis:
-            behind = sum(one is not None for one in items[number + 1 :])
-            rank: Any = value.tracer.create_proxy("call_function", getattr, (value, "ndim"), {})
-            dim = rank + (shift - behind)
+            dim = found.ndim - sum(one is not None for one in items[number + 1 :])
         elif each is None:
-            found, dim, shift = aten.unsqueeze.default(found, dim), dim + 1, shift + 1
+            found, dim = aten.unsqueeze.default(found, dim), dim + 1
         elif isinstance(each, slice):
-            if not all(one is None for one in (each.start, each.stop, each.step)):
-                start, step = (default if one is None else one for one, default in ((each.start, 0), (each.step, 1)))
-                found = aten.slice.Tensor(found, dim, start, ALL if each.stop is None else each.stop, step)
+            if any(one is not None for one in (each.start, each.stop, each.step)):
+                found = aten.slice.Tensor(found, dim, each.start, each.stop, 1 if each.step is None else each.step)
             dim = dim + 1
         elif type(each) is int or (isinstance(each, fx.Proxy) and role(each.node) in ("variable", "amount")):
-            found, shift = aten.select.int(found, dim, each), shift - 1
+            found = aten.select.int(found, dim, each)
         else:
             raise RuleError("a pattern cannot index with a tensor: write torch.ops.aten.index.Tensor(x, [index])")
     return found
@@ -173,10 +165,8 @@ def through(part: Any, chain: Any = None, *, views: bool = True, casts: bool = F
     exp(through(relu(x), shape, True, False))
 
     Raises:
-        RuleError: both are False, or the chain is not a variable.
+        RuleError: the chain is not a variable.
     """
-    if not views and not casts:
-        raise RuleError("px.through looks through views, casts or both: pass views=True or casts=True")
     if not isinstance(part, fx.Proxy):
         return part  # a pattern called with tensors
     if chain is not None and not (isinstance(chain, fx.Proxy) and chain.node.op == "placeholder"):
@@ -227,25 +217,17 @@ def module(where: Any) -> ModuleCall:
 # -- tracing ---------------------------------------------------------------------------------------------------------------------
 
 
-class _Tracer(fx.Tracer):
-    def __init__(self) -> None:
-        super().__init__(autowrap_modules=cast("Any", ()))
-        self.root, self.graph = torch.nn.Module(), fx.Graph()
-        self.tensor_attrs: dict[Any, str] = {}
-
+class _Tracer(GraphAppendingTracer):
     def proxy(self, node: fx.Node) -> Value:
         return Value(node, self)
 
     def iter(self, obj: fx.Proxy) -> Iterator[Any]:
         if role(obj.node) not in ("variable", "amount"):
-            raise RuleError(
-                "the number of results is not known in a rule: write parts[0], parts[1], or a, b = parts; to match any number\n"
-                "of values, use a variable: torch.cat([x, *rest])"
-            )
+            return super().iter(obj)  # raises
         return iter([self.create_proxy("call_function", _rest, (obj,), {})])
 
     def create_arg(self, a: Any) -> Any:
-        return a if isinstance(a, torch.nn.Parameter | OpOverload) else super().create_arg(a)
+        return a if isinstance(a, torch.Tensor) else super().create_arg(a)
 
 
 @frozen(eq=False)
@@ -268,7 +250,7 @@ class Pattern:
         Raises:
             RuleError: the function depends on facts that are known only at run time, or calls an unknown operator.
         """
-        name, tracer = getattr(function, "__name__", "the pattern"), _Tracer()
+        name, tracer = getattr(function, "__name__", "the pattern"), _Tracer(fx.Graph())
         variables = variables_of(function)
         values = [tracer.create_proxy("placeholder", one, (), {}) for one in variables]
         try:
@@ -276,11 +258,9 @@ class Pattern:
         except TraceError as error:
             raise RuleError(
                 f"{name}: a pattern cannot branch on a value or iterate over it; test matched values in `where=`,\n"
-                "and write parts[0] for one of several results"
+                "write parts[0], or a, b = parts, for one of several results, and [x, *rest] with a variable for any number"
             ) from error
         for node in tracer.graph.nodes:
-            if node.op == "get_attr":
-                node.meta["tensor"] = getattr(tracer.root, node.target)
             role(node)  # checks its operator
         is_tuple = isinstance(made, list | tuple) and len(made) > 0
         results = tuple([each.node if isinstance(each, fx.Proxy) else each for each in (made if is_tuple else [made])])
@@ -296,19 +276,16 @@ class Pattern:
 
 
 def pattern_at(operators: Any) -> Pattern:
-    """Return a pattern that matches calls of any of some operators or modules.
+    """Return a pattern that matches calls of any of some operators or modules, with any arguments.
 
     >>> pattern_at([torch.relu, torch.ops.aten.gelu.default])
-    any_of(relu(...), gelu(...))
+    any_of(relu(), gelu())
     """
     graph, calls = fx.Graph(), list[fx.Node]()
     for each in operators if isinstance(operators, list | tuple) else [operators]:
+        name, overloads = ("module", [Call]) if isinstance(each, ModuleCall) else operator_named(each)
         calls.append(graph.call_function(pattern_at, ()))
-        if isinstance(each, ModuleCall):
-            calls[-1].meta.update(role="module", module=each)
-        else:
-            name, overloads = operator_named(each)
-            calls[-1].meta.update(role="call", operator=Operator(name, {one: {} for one in overloads}))
+        calls[-1].meta.update(role="operator", operator=Operator(name, {one: [{}] for one in overloads}), at=each)
     return Pattern((), (calls[0] if len(calls) == 1 else graph.call_function(any_of, tuple(calls)),), graph=graph)
 
 
@@ -336,25 +313,23 @@ class Operator:
     """An operator, with each overload that accepts its arguments."""
 
     name: str
-    overloads: Mapping[Any, Mapping[str, Part]]
-    """The argument of each parameter of an overload."""
-    orders: dict[Any, Any] = field(factory=dict, init=False)
-    """The arguments in each order of the operands, by overload (``matching.py``)."""
+    overloads: Mapping[Any, Sequence[Mapping[Any, Part]]]
+    """The argument of each parameter of an overload, in each order of commutative operands."""
 
 
 def role(part: Part) -> str:
     """Return the role of a part: a variable, a tensor, an operator, an item, an index, an amount ..."""
     if not isinstance(part, fx.Node):
-        return "list" if isinstance(part, list | tuple) else "literal"
+        return "list" if isinstance(part, list | tuple) else "tensor" if isinstance(part, torch.Tensor) else "literal"
     if "role" not in part.meta:
         part.meta["role"] = _role(part)
-        if part.meta["role"] in ("operator", "arithmetic"):
+        if part.meta["role"] in ("operator", "arithmetic", "item"):
             part.meta["operator"] = _operator(part)
     return cast("str", part.meta["role"])
 
 
 def operator_of(part: Part) -> Operator:
-    """Return the operator of a part whose role is an operator or a call."""
+    """Return the operator of a part that may match the result of one."""
     return cast("Operator", part.meta["operator"])
 
 
@@ -362,8 +337,8 @@ SPECIAL: Mapping[Any, str] = {any_of: "any_of", through: "through", _rest: "rest
 
 
 def _role(part: fx.Node) -> str:
-    if part.op in ("placeholder", "get_attr"):
-        return "variable" if part.op == "placeholder" else "tensor"
+    if part.op == "placeholder":
+        return "variable"
     if part.target in SPECIAL or (part.op == "call_method" and part.target in FACTS):
         return SPECIAL.get(part.target, "amount")
     is_python = getattr(part.target, "__module__", "") in ("_operator", "math")
@@ -377,24 +352,34 @@ def _role(part: fx.Node) -> str:
 
 
 def _operator(part: fx.Node) -> Operator:
-    target, args = part.target, part.args
+    target = part.target
+    if target is operator.getitem:
+        return Operator("getitem", {target: [dict(enumerate(part.args))]})
     if getattr(target, "__module__", "") == "_operator":
         target = target.__name__.strip("_")  # type: ignore[union-attr]
         target = PYTHON.get(target, target)
     name, overloads = operator_named(target)
-    fitting = {one: found for one in overloads if (found := _fitting(one, args, part.kwargs)) is not None}
-    if not fitting:
-        call = ", ".join(map(shown, [*args, *part.kwargs.values()]))
+    found = {one: compared(given) for one in overloads if (given := arranged(one, part.args, part.kwargs)) is not None}
+    if not found:
+        call = ", ".join(map(shown, [*part.args, *part.kwargs.values()]))
         raise RuleError(f"no overload of {name} takes ({call}):\n  " + "\n  ".join(str(schema_of(one)) for one in overloads))
-    return Operator(name, fitting)
+    return Operator(name, {one: _orders(name, given) for one, given in found.items()})
 
 
-def _fitting(overload: Any, args: Sequence[Part], kwargs: Mapping[str, Part]) -> dict[str, Part] | None:
-    # The argument of each parameter.  Only a match decides which of several overloads the program calls.
-    found = arranged(overload, args, kwargs)
-    if found is None and len(args) > 2 and takes_sizes(overload):
-        found = arranged(overload, (args[0], [*args[1:]]), kwargs)  # x.reshape(2, 3) is x.reshape([2, 3])
-    return found
+COMMUTING: Mapping[str, tuple[str, str]] = {"transpose": ("dim0", "dim1"), **dict.fromkeys((
+    "add", "mul", "maximum", "minimum", "eq", "ne", "logical_and", "logical_or", "logical_xor", "bitwise_and", "bitwise_or",
+    "bitwise_xor", "__and__", "__or__", "__xor__", "logaddexp", "logaddexp2", "hypot", "fmax", "fmin", "gcd", "lcm",
+), ("self", "other"))}  # fmt: skip
+"""Operators that commute in two parameters."""
+
+
+def _orders(name: str, parts: Mapping[str, Part]) -> list[Mapping[str, Part]]:
+    # The arguments in each order of the operands; numbers first, which differ sooner than operators.
+    one, other = COMMUTING.get(name, ("", ""))
+    orders = [parts]
+    if one in parts and other in parts and parts[one] is not parts[other] and same_arg(parts.get("alpha", 1), 1):
+        orders.append({**parts, one: parts[other], other: parts[one]})
+    return [dict(sorted(order.items(), key=lambda pair: role(pair[1]) != "literal")) for order in orders]
 
 
 def nodes_of(*parts: Part) -> dict[fx.Node, None]:
@@ -417,8 +402,6 @@ def shown(part: Part, depth: int = 6) -> str:
     if not depth or role(part) == "variable":
         return str(part.target) if depth else "..."
     name = part.meta["operator"].name if "operator" in part.meta else getattr(part.target, "__name__", part.target)
-    if role(part) in ("call", "module"):
-        return f"{name}(...)"
     return f"{name}({', '.join([shown(each, depth - 1) for each in [*part.args, *part.kwargs.values()]])})"
 
 
@@ -437,14 +420,15 @@ def operator_named(function: Any) -> tuple[str, Sequence[Any]]:
         RuleError: no such operator exists.
     """
     function = overload_of(function)
+    name = str(getattr(function, "__name__", function)).partition(".")[0]
     if isinstance(function, OpOverload):
-        name, overloads = schema_of(function).name.partition("::")[2], [function]
+        overloads = [function]
     elif isinstance(function, OpOverloadPacket):
-        name, overloads = function.__name__, [getattr(function, overload) for overload in function.overloads()]
+        overloads = [getattr(function, overload) for overload in function.overloads()]
     else:
-        name = function if isinstance(function, str) else getattr(function, "__name__", str(function))
         equivalent = f"__{name.removeprefix('bitwise_')}__"  # the exporter writes `x & y` as `aten.__and__`
-        overloads = [one for one in (*overloads_of(name), *overloads_of(equivalent)) if _computes_tensors(one)]
+        several = [*overloads_of(name), *overloads_of(equivalent)]
+        overloads = [one for one in several if "Tensor" in str(schema_of(one)).partition("->")[2]]
     if not overloads:
         near = did_you_mean(name, dir(torch.ops.aten))
         raise RuleError(
@@ -456,21 +440,7 @@ def operator_named(function: Any) -> tuple[str, Sequence[Any]]:
     return name, found
 
 
-def _computes_tensors(overload: Any) -> bool:
-    kinds = [each.kind for each in parameters_of(overload)], [str(each.type) for each in schema_of(overload).returns]
-    return all(any("Tensor" in kind for kind in several) for several in kinds)
-
-
-def takes_sizes(overload: Any) -> bool:
-    """Return whether the parameter after the tensor is a list of integers, which torch methods also accept one by one.
-
-    >>> takes_sizes(torch.ops.aten.reshape.default), takes_sizes(torch.ops.aten.relu.default)
-    (True, False)
-    """
-    return any(one.kind == "List[int]" and one.size is None for one in parameters_of(overload)[1:2])
-
-
-def arranged(overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
+def arranged(overload: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any] | None:
     """Return the argument of each parameter, defaults included; None if there are too few, too many or unknown ones.
 
     >>> arranged(torch.ops.aten.relu.default, ("anything",), {}), arranged(torch.ops.aten.relu.default, (), {})
@@ -479,17 +449,15 @@ def arranged(overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> d
     [2, 2]
     """
     parameters = parameters_of(overload)
-    plain = [one.name for one in parameters if not one.kwarg_only]
-    named = dict(zip(plain, args, strict=False))
-    if len(args) > len(plain) or not named.keys().isdisjoint(kwargs):
+    plain = [one for one in parameters if not one.kwarg_only]
+    if len(args) > len(plain) == 2 and plain[1].kind == "List[int]" and plain[1].size is None:
+        args = args[0], [*args[1:]]  # x.reshape(2, 3) is x.reshape([2, 3])
+    named = dict(zip([one.name for one in plain], args, strict=False)) | kwargs
+    if len(named) < len(args) + len(kwargs):
         return None
-    named.update(kwargs)
-    found: dict[str, Any] = {}
-    for one in parameters:
-        if one.name not in named and not one.has_default:
-            return None
-        found[one.name] = _converted(named.pop(one.name, one.default), one)
-    return None if named else found
+    known = [one for one in parameters if one.name in named or one.has_default]
+    found = {one.name: _converted(named.pop(one.name, one.default), one) for one in known}
+    return None if named or len(known) < len(parameters) else found
 
 
 def _converted(value: Any, parameter: Parameter) -> Any:
@@ -501,6 +469,23 @@ def _converted(value: Any, parameter: Parameter) -> Any:
     if parameter.kind in ("float", "Optional[float]"):
         return float(value)
     return [value] * (parameter.size or 1) if "List[int]" in parameter.kind else value
+
+
+WITHOUT_MEANING = frozenset({"cudnn_enable", "cudnn_enabled"})
+"""Parameters that choose a kernel: torch sets them from a global switch, which the exporter turns off."""
+
+LEFT_OUT = {"pin_memory": False, "layout": torch.strided, "device": torch.device("cpu"), "start": 0, "end": 2**63 - 1}
+"""The value that torch writes for a missing argument whose default in the schema is None."""
+
+
+def compared(arguments: Mapping[Any, Any]) -> Mapping[Any, Any]:
+    """Return the arguments that must match, with what torch writes for those left out.
+
+    >>> compared({"self": "x", "dim": 0, "start": None, "cudnn_enabled": True})
+    {'self': 'x', 'dim': 0, 'start': 0}
+    """
+    plain = {name: each for name, each in arguments.items() if name not in WITHOUT_MEANING}
+    return {name: LEFT_OUT.get(name) if each is None else each for name, each in plain.items()}
 
 
 # -- views and casts -------------------------------------------------------------------------------------------------------------

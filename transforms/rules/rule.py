@@ -126,8 +126,8 @@ class RuleSet(Value):
 
     @property
     def name(self) -> str:
-        """The names of the rules."""
-        return " + ".join([each.name for each in self.rules])
+        """The names of the decorated functions."""
+        return " + ".join([each.written.__name__ for each in self.rules])
 
     @cached_property
     def index(self) -> Mapping[Any, tuple[Rule, ...]]:
@@ -171,11 +171,6 @@ class Rule(RuleSet):
 
     def __attrs_post_init__(self) -> None:
         object.__setattr__(self, "rules", (self,))
-
-    @property
-    def name(self) -> str:
-        """The name of the decorated function."""
-        return self.written.__name__
 
     def becomes(self, replacement: Callable[..., Any]) -> Rule:
         """Set the replacement of the pattern, once; use it as a decorator, which returns the rule.
@@ -263,7 +258,7 @@ def rule(
         if unused := {*traced.variables} - {each.target for each in traced.parts if role(each) == "variable"}:
             raise RuleError(f"{function.__name__} does not use {', '.join(sorted(unused))}: remove the parameter or use it")
         check_results(function.__name__, traced.results)
-        options: Any = {"where": where, "keeps_inner": keeps_inner, "any_effects": any_effects, "once": once}
-        return Rule(function, traced, traced.variables, None if at is None else function, **options)
+        replacement = None if at is None else function
+        return Rule(function, traced, traced.variables, replacement, where, keeps_inner, any_effects, once)
 
     return make if pattern is None else make(pattern)

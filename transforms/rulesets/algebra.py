@@ -81,8 +81,7 @@ def _is_zero(m: Match) -> bool:
 
 
 def _is_whole(m: Match) -> bool:
-    dtype = m.dtype("x")
-    return _is_zero(m) and dtype is not None and not dtype.is_floating_point and not dtype.is_complex
+    return _is_zero(m) and not m.dtype("x").is_floating_point  # type: ignore[union-attr]
 
 
 ARITHMETIC = RuleSet((

@@ -123,22 +123,17 @@ def _is_attention(m: Match) -> bool:
     if not all(isinstance(one, torch.Tensor) and one.is_floating_point() for one in (q, k, v)):
         return False
     rank, names = q.dim(), m.found.values
-    alike = (
-        rank >= 3
-        and k.dim() == v.dim() == rank
-        and q.dtype == k.dtype == v.dtype
-        and device_of(q) == device_of(k) == device_of(v)
-    )
+    mine, *others = [(one.dim(), one.dtype, device_of(one), tuple(one.shape[:-2])) for one in (q, k, v)]
     return bool(
-        alike
+        rank >= 3
+        and all(each == mine for each in others)
         and m["dim"] in (-1, rank - 1)
         and _turns_the_last_two(m, rank)
-        and all(q.shape[at] == k.shape[at] == v.shape[at] for at in range(rank - 2))
         and k.shape[-2] == v.shape[-2]
         and _keeps_precision(m, q.dtype)
         and ("scale" not in names or _factor(m) is not None)
         and ("p" not in names or (0 <= _as_number(m["p"]) < 1 and m["train"] in (True, False)))
-        and all(_is_mask(m, name) for name in ("mask", "hidden", "seen") if name in names)
+        and all(_is_mask(m, name, q, k) for name in ("mask", "hidden", "seen") if name in names)
         and ("fill" not in names or _hides(m, q.dtype))
     )
 
@@ -151,11 +146,8 @@ def _turns_the_last_two(m: Match, rank: int) -> bool:
 def _keeps_precision(m: Match, dtype: torch.dtype) -> bool:
     # No intermediate type is narrower than that of the operands, and the result has the latter.
     dtypes = [one for node in m.nodes if (one := m.dtype(Ref(node.name))) is not torch.bool]
-    return (
-        dtypes[0] == dtype
-        and all(one in (dtype, torch.float32, torch.float64) for one in dtypes)
-        and (dtype in (torch.float16, torch.bfloat16) or set(dtypes) == {dtype})
-    )
+    allowed = (dtype, torch.float32, torch.float64) if dtype in (torch.float16, torch.bfloat16) else (dtype,)
+    return dtypes[0] == dtype and all(one in allowed for one in dtypes)
 
 
 def _as_number(value: Any) -> float:
@@ -180,21 +172,18 @@ def _factor(m: Match, variable: str = "scale") -> float | None:
     return factor if math.isfinite(factor) else None
 
 
-def _is_mask(m: Match, name: str) -> bool:
+def _is_mask(m: Match, name: str, q: torch.Tensor, k: torch.Tensor) -> bool:
     # A tensor that broadcasts to the scores, of their dtype or boolean.
-    shape, q, k = m.shape(name), m.shape("q"), m.shape("k")
-    if not shape or q is None or k is None or len(shape) > len(q) or device_of(m.val(name)) != device_of(m.val("q")):
+    mask, dtype = m.val(name), q.dtype if name == "mask" else torch.bool
+    if not isinstance(mask, torch.Tensor) or not 0 < mask.dim() <= q.dim():
         return False
-    if m.dtype(name) != (m.dtype("q") if name == "mask" else torch.bool):
-        return False
-    whole = (*q[:-1], k[-2])[len(q) - len(shape) :]
-    return all(mine == theirs or mine == 1 for mine, theirs in zip(shape, whole, strict=True))
+    sizes = zip(mask.shape, (*q.shape[:-1], k.shape[-2])[-mask.dim() :], strict=True)
+    return mask.dtype == dtype and device_of(mask) == device_of(q) and all(mine in (theirs, 1) for mine, theirs in sizes)
 
 
 def _hides(m: Match, dtype: torch.dtype) -> bool:
     # Whether adding the number to any score yields the number.
-    fill = _number(m, "fill")
-    return fill == -math.inf or fill * torch.finfo(dtype).eps <= -60
+    return _number(m, "fill") * torch.finfo(dtype).eps <= -60
 
 
 # -- replacement --------------------------------------------------------------------------------------------------------------------
@@ -205,13 +194,10 @@ def _mask(m: Match, arguments: Any) -> Any:
         return arguments.get("mask")
     dtype = arguments["q"].dtype
     fill = torch.tensor(_number(m, "fill"), dtype=torch.float64).to(dtype).item()  # overflows to -inf in half precision
+    seen = arguments["seen"] if "seen" in arguments else arguments["hidden"].logical_not()
     if "mask" in arguments:
-        return torch.where(arguments["seen"], arguments["mask"], arguments["mask"] + fill)
-    if fill == -math.inf:
-        return arguments["seen"] if "seen" in arguments else arguments["hidden"].logical_not()
-    if "seen" in arguments:
-        return torch.full_like(arguments["seen"], fill, dtype=dtype).masked_fill(arguments["seen"], 0.0)
-    return torch.zeros_like(arguments["hidden"], dtype=dtype).masked_fill(arguments["hidden"], fill)
+        return torch.where(seen, arguments["mask"], arguments["mask"] + fill)
+    return seen if fill == -math.inf else torch.full_like(seen, fill, dtype=dtype).masked_fill(seen, 0.0)
 
 
 # -- existing attention operators ---------------------------------------------------------------------------------------------------
@@ -296,7 +282,6 @@ def _(m: Match, q: Any, k: Any, v: Any, mask: Any, heads: Any, flat: Any, dim: A
     return attend(q, k, v, attn_mask=mask, scale=1.0).flatten(0, 1)
 
 
-attention = RuleSet((
-    *[_attention(*each) for each in product(SCALED, MASKED, DROPPED)],
-    attention_over_heads, scaled_before, causal,
-))  # fmt: skip
+COMBINED = [_attention(*each) for each in product(SCALED, MASKED, DROPPED)]
+
+attention = RuleSet((*COMBINED, attention_over_heads, scaled_before, causal))

@@ -24,11 +24,9 @@ aten: Any = torch.ops.aten
 
 def _near(m: Match, **wanted: float) -> bool:
     # Whether numbers of the match are those of a formula, up to rounding in source code.
-    found = {name: m[name] for name in wanted}
-    return is_float(m) and all(
-        type(found[name]) in (int, float) and math.isclose(found[name], number, rel_tol=1e-4)  # type: ignore[arg-type]
-        for name, number in wanted.items()
-    )
+    pairs = [(m[name], number) for name, number in wanted.items()]
+    is_near = [type(one) in (int, float) and math.isclose(one, number, rel_tol=1e-4) for one, number in pairs]  # type: ignore[arg-type]
+    return is_float(m) and all(is_near)
 
 
 # -- batch norms --------------------------------------------------------------------------------------------------------------------
@@ -45,20 +43,17 @@ def _is_known(m: Match) -> bool:
     return is_positive and is_batch and all(one.shape == weight.shape[:1] for one in (mean, var, *rest))
 
 
-def _folded(m: Match, **arguments: Any) -> tuple[Any, Any]:
+def _folded(m: Match, eps: Any, *operands: Any) -> tuple[Any, Any]:
     # The weight and the bias of a convolution or linear layer with a batch norm folded into it.
-    tensors: list[Any] = [None if arguments[name] is None else m.tensor(arguments[name]) for name in TENSORS]
+    tensors: list[Any] = [None if one is None else m.tensor(one).detach() for one in operands]
     w, b, scale, shift, mean, var = tensors
-    by = torch.rsqrt(var.detach() + arguments["eps"]) * (1 if scale is None else scale.detach())
-    bias = ((0 if b is None else b.detach()) - mean.detach()) * by + (0 if shift is None else shift.detach())
-    for name in TENSORS:
-        if arguments[name] is not None:
-            m.drop(arguments[name])
-    weight = w.detach() * by.reshape(-1, *[1] * (w.dim() - 1))
+    by = torch.rsqrt(var + eps) * (1 if scale is None else scale)
+    bias = ((0 if b is None else b) - mean) * by + (0 if shift is None else shift)
+    for one in operands:
+        if one is not None:
+            m.drop(one)
+    weight = w * by.reshape(-1, *[1] * (w.dim() - 1))
     return m.parameter("folded_weight", weight.to(w.dtype)), m.parameter("folded_bias", bias.to(w.dtype))
-
-
-TENSORS = ("w", "b", "scale", "shift", "mean", "var")
 
 
 def _conv_batch_norm(conv: Any) -> Rule:
@@ -68,7 +63,7 @@ def _conv_batch_norm(conv: Any) -> Rule:
             conv(x, w, b, stride, padding, dilation, groups), scale, shift, mean, var, False, momentum, eps, True
         ),
         lambda m, x, w, b, stride, padding, dilation, groups, scale, shift, mean, var, momentum, eps: conv(
-            x, *_folded(m, w=w, b=b, scale=scale, shift=shift, mean=mean, var=var, eps=eps), stride, padding, dilation, groups
+            x, *_folded(m, eps, w, b, scale, shift, mean, var), stride, padding, dilation, groups
         ),
         _is_known,
     )
@@ -81,7 +76,7 @@ def linear_batch_norm(x: Any, w: Any, b: Any, scale: Any, shift: Any, mean: Any,
 
 @linear_batch_norm.becomes
 def _(m: Match, x: Any, w: Any, b: Any, scale: Any, shift: Any, mean: Any, var: Any, momentum: Any, eps: Any) -> Any:
-    return functional.linear(x, *_folded(m, w=w, b=b, scale=scale, shift=shift, mean=mean, var=var, eps=eps))
+    return functional.linear(x, *_folded(m, eps, w, b, scale, shift, mean, var))
 
 
 BATCH_NORMS = RuleSet((*map(_conv_batch_norm, (torch.conv1d, torch.conv2d, torch.conv3d)), linear_batch_norm))
@@ -90,15 +85,10 @@ BATCH_NORMS = RuleSet((*map(_conv_batch_norm, (torch.conv1d, torch.conv2d, torch
 # -- norms --------------------------------------------------------------------------------------------------------------------------
 
 
-def _size(m: Match) -> int | None:
-    # The size of the last dimension, if it is static.
-    shape = m.shape("x")
-    return shape[-1] if shape and type(shape[-1]) is int and shape[-1] > 0 else None
-
-
 def _is_norm(m: Match) -> bool:
-    eps = m["eps"]
-    return is_float(m) and alike(m) and _size(m) is not None and type(eps) in (int, float) and eps >= 0  # type: ignore[operator]
+    shape, eps = m.shape("x"), m["eps"]
+    is_static = bool(shape) and type(shape[-1]) is int and shape[-1] > 0  # type: ignore[index]
+    return is_static and is_float(m) and alike(m) and type(eps) in (int, float) and eps >= 0  # type: ignore[operator]
 
 
 def _of_last(m: Match, name: str) -> bool:

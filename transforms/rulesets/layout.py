@@ -56,10 +56,6 @@ def _rank(m: Match) -> int | None:
     return None if shape is None else len(shape)
 
 
-def _order(rank: int, dims: Any) -> list[int]:
-    return [dim % rank for dim in dims]
-
-
 def _swapped(x: Any, one: int, other: int) -> list[int]:
     order = list(range(x.dim()))
     order[one], order[other] = order[other], order[one]
@@ -72,8 +68,8 @@ def _is_swapped_back(m: Match) -> bool:
 
 
 def _is_in_order(m: Match) -> bool:
-    rank = _rank(m)
-    return rank is not None and (rank == 0 or _order(rank, m["dims"]) == list(range(rank)))
+    dims: Any = m["dims"]
+    return [dim % len(dims) for dim in dims] == [*range(len(dims))]
 
 
 def _has_rank(m: Match) -> bool:
@@ -81,7 +77,7 @@ def _has_rank(m: Match) -> bool:
 
 
 def _twice(x: Any, first: Any, then: Any) -> Any:
-    first, then = _order(x.dim(), first), _order(x.dim(), then)
+    first, then = ([dim % x.dim() for dim in dims] for dims in (first, then))
     return x.permute([first[dim] for dim in then])
 
 
@@ -119,18 +115,14 @@ DIMENSIONS = RuleSet((
     named("squeeze_unsqueeze", lambda x, a, b: aten.squeeze.dim(x, a).unsqueeze(b), lambda m, x, a, b: x,
           lambda m: alike(m) and _is_one_dim(m, "a", "b")),
     named("expand_nothing", lambda x, a: x.expand(a), lambda m, x, a: x, alike),
-    named("expand_expand", lambda x, a, b: x.expand(a).expand(b), lambda m, x, a, b: x.expand(b), lambda m: _are_sizes(m, "b")),
+    named("expand_expand", lambda x, a, b: x.expand(a).expand(b), lambda m, x, a, b: x.expand(b),
+          lambda m: all(type(size) is not int or size >= 0 for size in m["b"])),
 ))  # fmt: skip
 
 
 def _is_one_dim(m: Match, one: str, other: str, more: int = 0) -> bool:
     rank = _rank(m)
     return rank is not None and (rank + more == 0 or (m[one] - m[other]) % (rank + more) == 0)  # type: ignore[operator]
-
-
-def _are_sizes(m: Match, name: str) -> bool:
-    sizes = m[name]
-    return isinstance(sizes, list | tuple) and all(type(one) is not int or one >= 0 for one in sizes)
 
 
 # -- parts and copies ---------------------------------------------------------------------------------------------------------------
@@ -160,14 +152,11 @@ def cat_cat(m: Match) -> Any:
     return torch.cat(parts, dim) if len(parts) > len(m.arguments["tensors"]) else None
 
 
-def _is_whole(m: Match) -> bool:
-    return m["step"] == 1 and alike(m)
-
-
 PARTS = RuleSet((
     *[_rejoined(count, name) for count in (2, 3, 4) for name in CUTS],
     named("cat_of_one", lambda x, dim: torch.cat([x], dim), lambda m, x, dim: x, alike),
-    named("slice_of_all", lambda x, d, a, b, step: aten.slice.Tensor(x, d, a, b, step), lambda m, x, d, a, b, step: x, _is_whole),
+    named("slice_of_all", lambda x, d, a, b, step: aten.slice.Tensor(x, d, a, b, step), lambda m, x, d, a, b, step: x,
+          lambda m: m["step"] == 1 and alike(m)),
     named("clone_clone", lambda x, how: torch.clone(torch.clone(x), memory_format=how), lambda m, x, how: torch.clone(x, memory_format=how)),
     named("alias", lambda x: aten.alias.default(x), lambda m, x: x),
     cat_cat,
