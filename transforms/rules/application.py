@@ -52,6 +52,9 @@ class Sweep:
         self.again: Sequence[str] = ()
         """The nodes at which another walk may find a match."""
         self.left: list[Left] = []
+        self._present = {id(do.target) for do in self.graph.distinct if type(do) is Op}
+        """The operators of the graph and of new nodes."""
+        self._rules: dict[tuple[int, int], Sequence[Any]] = {}
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -101,13 +104,21 @@ class Sweep:
         # The names of the new nodes, if a rule matched.
         node = self.draft.nodes[name]
         search = Search(self.node_of)
-        for rule in self.work.by_id.get(id(root_of(node)), ()):
+        for rule in self._rules_at(id(root_of(node))):
             if rule.once and name in self.hits.made and self.hits.made[name].rule == rule.name:
                 continue
             for found in search.results(rule.pattern, node, self._users_of):
                 if (made := self._applied(rule, found)) is not None:
                     return made
         return []
+
+    def _rules_at(self, root: int) -> Sequence[Any]:
+        # The rules for a root whose other operators are in the graph too; the set of these only grows.
+        key = root, len(self._present)
+        if key not in self._rules:
+            several = self.work.by_id.get(root, ())
+            self._rules[key] = [rule for rule in several if not any(map(self._present.isdisjoint, rule.needs))]
+        return self._rules[key]
 
     def _users_of(self, name: str) -> list[Node]:
         # Those before the current node of the graph.
@@ -127,6 +138,7 @@ class Sweep:
         for path, place in zip(self.paths, cycle(places)):  # one serves all instances
             self.pending.change(path, place.notes.added, place.notes.dropped)
         draft.insert(notes.nodes, notes.before)
+        self._present.update([id(node.do.target) for node in notes.nodes if type(node.do) is Op])
         new = [node.name for node in notes.nodes]
         for result in notes.results:
             if result.name not in new:

@@ -180,8 +180,7 @@ class Operands:
         nodes = [(node, word_of(cast("Any", node.target).__name__.partition(".")[0]), op_of(node.target)) for node in calls]
         placeholders = [node for node in self.recorder.graph.nodes if node.op == "placeholder"]
         numbers = {node: number for number, node in enumerate(placeholders)}
-        makes_sizes = any(depends_on_contents(node.target) for node in calls)
-        return Template(nodes, results, numbers, [*self.by_source], makes_sizes)
+        return Template(nodes, results, numbers, [*self.by_source], any(depends_on_contents(node.target) for node in calls))
 
 
 class _Apart(TorchFunctionMode):
