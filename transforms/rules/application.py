@@ -49,9 +49,12 @@ class Sweep:
         self.classes: Mapping[str, int] = {}
         """The class of each instance, if they disagree: the walk stops there, and continues after the split."""
         self.has_tensors = False
-        self.at_fixpoint = False
-        """Whether another walk would find nothing."""
+        self.again: Sequence[str] = ()
+        """The nodes at which another walk may find a match."""
         self.left: list[Left] = []
+        self._present = {id(do.target) for do in self.graph.distinct if type(do) is Op}
+        """The operators of the graph and of new nodes."""
+        self._rules: dict[tuple[int, int], Sequence[Any]] = {}
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -91,25 +94,31 @@ class Sweep:
         if not candidates or not self.draft.is_changed:
             return self.graph
         nodes, new = self.draft.nodes, [name for names in self.draft.made.values() for name in names]
-        again = [name for name in (*candidates, *new) if name in nodes and id(root_of(nodes[name])) in self.work.by_id]
-        self.at_fixpoint = not again
-        if self.at_fixpoint:
+        self.again = [name for name in (*candidates, *new) if name in nodes and id(root_of(nodes[name])) in self.work.by_id]
+        if not self.again:
             self.left.clear()  # the skipped matches were removed later
-        made = self.draft.graph()
         self.__dict__.pop("legality", None)  # it refers to the walk: without this cycle the walk is freed at once
-        return made
+        return self.draft.graph()
 
     def _rewritten(self, name: str) -> list[str]:
         # The names of the new nodes, if a rule matched.
         node = self.draft.nodes[name]
         search = Search(self.node_of)
-        for rule in self.work.by_id.get(id(root_of(node)), ()):
+        for rule in self._rules_at(id(root_of(node))):
             if rule.once and name in self.hits.made and self.hits.made[name].rule == rule.name:
                 continue
             for found in search.results(rule.pattern, node, self._users_of):
                 if (made := self._applied(rule, found)) is not None:
                     return made
         return []
+
+    def _rules_at(self, root: int) -> Sequence[Any]:
+        # The rules for a root whose other operators are in the graph too; the set of these only grows.
+        key = root, len(self._present)
+        if key not in self._rules:
+            several = self.work.by_id.get(root, ())
+            self._rules[key] = [rule for rule in several if not any(map(self._present.isdisjoint, rule.needs))]
+        return self._rules[key]
 
     def _users_of(self, name: str) -> list[Node]:
         # Those before the current node of the graph.
@@ -129,6 +138,7 @@ class Sweep:
         for path, place in zip(self.paths, cycle(places)):  # one serves all instances
             self.pending.change(path, place.notes.added, place.notes.dropped)
         draft.insert(notes.nodes, notes.before)
+        self._present.update([id(node.do.target) for node in notes.nodes if type(node.do) is Op])
         new = [node.name for node in notes.nodes]
         for result in notes.results:
             if result.name not in new:
@@ -223,13 +233,21 @@ class Application:
         """Whether operators run bodies or open regions: these affect values, so values of new nodes are inferred."""
 
     def run(self) -> Program:
-        """Return the program after the rules; the same object if none matched."""
+        """Return the program after the rules; the same object if none matched.
+
+        Raises:
+            RuleError: the branches of an operator no longer return equal types.
+        """
         todo: Iterable[str] = self.program.order
         with LOCK:  # torch has one recorder for all threads
             while todo and not self.fuel.refused:
                 todo = self._walk(todo)
-        rules = [hit.rule for each in self.hits.values() for hit in each.found]
-        check_branches(self.program, rules)
+        rules = dict.fromkeys([hit.rule for each in self.hits.values() for hit in each.found])
+        for name in self.program.order if rules else ():
+            for node in self.program.graphs[name].callers:
+                if difference := disagreement_of_branches(node, self.program.graphs):
+                    place = f"of {place_of(node)} in {name!r} {difference}. Cast it, or match in all branches"
+                    raise RuleError(f"{', '.join(rules)}: a replacement has another type or size: {place}")
         return as_staged(self.program.pruned()) if rules else self.before
 
     def _walk(self, todo: Iterable[str]) -> list[str]:
@@ -250,7 +268,7 @@ class Application:
         apart = [walk for walk in walks if walk.classes]
         # One body at a time: a split may create versions of the calling bodies.
         versions = self._split(apart[0]) if apart else []
-        again = [walk.name for walk in walks if walk.name in changed and not walk.at_fixpoint]
+        again = [walk.name for walk in walks if walk.name in changed and walk.again]
         return [*dict.fromkeys([*again, *versions, *[walk.name for walk in apart]])]
 
     def _inferred(self, made: Program, retyped: Collection[str] = ()) -> Program:
@@ -274,19 +292,6 @@ class Application:
         for new in versions:
             self.hits[new] = RewriteLog(new, self.program.graphs[new], self.hits[sources[new]].made)
         return versions
-
-
-def check_branches(program: Program, rules: Sequence[str]) -> None:
-    """Check that the branches of an operator still return equal types.
-
-    Raises:
-        RuleError: the types differ.
-    """
-    for name in program.order if rules else ():
-        for node in program.graphs[name].callers:
-            if difference := disagreement_of_branches(node, program.graphs):
-                wrote, place = ", ".join(dict.fromkeys(rules)), f"of {place_of(node)} in {name!r} {difference}"
-                raise RuleError(f"{wrote}: a replacement has another type or size: {place}. Cast it, or match in all branches")
 
 
 def check_call(m: Match, made: Sequence[Node]) -> None:

@@ -40,9 +40,8 @@ class Legality:
     """
 
     def __init__(self, scope: Any) -> None:
-        self.scope = scope
+        self.scope, self.name = scope, scope.name
         self.program: Program = scope.program
-        self.name: str = scope.name
         self.graph: Graph = scope.graph
         self.draft: Draft = scope.draft
 

@@ -161,7 +161,7 @@ class Match:
         # The argument of a variable or an operand.
         if type(what) is str:
             return self.found.values[what] if what in self.found.values else self[what]
-        source = self.operands.source_of(what)
+        source = self.operands.by_id.get(id(what))
         self.notes.looked |= type(what) is Ref
         return what if source is None else source
 

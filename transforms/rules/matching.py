@@ -9,7 +9,7 @@ For several results, the search starts at the last of them in a walk over the gr
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from math import copysign
 from typing import Any, cast
@@ -264,6 +264,20 @@ def roots_of(part: Part) -> Iterator[Any]:
             yield from operator_of(part).overloads
         case _:
             raise RuleError(f"the result of a pattern must be an operator: {shown(part)} would match everywhere")
+
+
+def needs(pattern: Pattern) -> Collection[frozenset[int]]:
+    """Return the operators that a match needs, as sets of ids: a graph needs one of each set."""
+    found: dict[Any, set[frozenset[int]]] = {}
+    for part in pattern.graph.nodes:
+        options = part.args if role(part) == "any_of" else (part,)
+        are_called = all(role(each) in ("operator", "item") for each in options)
+        operands = [found.get(each, set()) for each in (part.args if role(part) == "any_of" else part.all_input_nodes)]
+        join = set.intersection if role(part) == "any_of" else set.union
+        found[part] = join(*operands) if operands and (are_called or role(part) in ("any_of", "through")) else set()
+        if are_called:
+            found[part] |= {frozenset([id(one) for each in options for one in operator_of(each).overloads])}
+    return set().union(*[found.get(part, ()) for part in pattern.results])
 
 
 def root_of(node: Node) -> Any:

@@ -6,7 +6,7 @@ decides whether a match is rewritten.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
 from typing import Any, ClassVar, Never, cast
 
@@ -21,7 +21,7 @@ from ..transformation import UNLIMITED, Fuel, Transformation
 from .application import Application
 from .explanation import Explanation
 from .match import Match
-from .matching import check_results, roots_of
+from .matching import check_results, needs, roots_of
 from .pattern import Pattern, pattern_at, role, variables_of
 
 LAWS = ("nothing that the rule looks for and may replace is left", "values of new nodes are those that their operators compute")
@@ -171,6 +171,11 @@ class Rule(RuleSet):
 
     def __attrs_post_init__(self) -> None:
         object.__setattr__(self, "rules", (self,))
+
+    @cached_property
+    def needs(self) -> Collection[frozenset[int]]:
+        """The operators that a match needs: a graph needs one of each set, by id."""
+        return needs(self.pattern)
 
     def becomes(self, replacement: Callable[..., Any]) -> Rule:
         """Set the replacement of the pattern, once; use it as a decorator, which returns the rule.

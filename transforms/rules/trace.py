@@ -105,7 +105,8 @@ class Operands:
         self.values = values
         self.by_source: dict[Source, Any] = {}
         """The operand of each source."""
-        self._by_id: dict[int, Source] = {}
+        self.by_id: dict[int, Source] = {}
+        """The source of each operand, by the ``id`` of the operand."""
         self.recorder: Recorder | None = None
         """Records a replacement while it runs."""
         self.is_called = False
@@ -123,7 +124,7 @@ class Operands:
                 operand = pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, value)
             self.by_source[source] = operand
             for each in operand if isinstance(operand, list | tuple) else [operand]:
-                self._by_id[id(each)] = source
+                self.by_id[id(each)] = source
             if self.recorder is not None:
                 self.recorder.operand(operand)
         return self.by_source[source]
@@ -133,10 +134,6 @@ class Operands:
         with self.paused():
             value = self.values.of_state(tensor.detach())
         return self.of(source, value)
-
-    def source_of(self, value: Any) -> Source:
-        """Return the source of a value; None if it is not an operand."""
-        return self._by_id.get(id(value))
 
     def paused(self) -> Any:
         """Run operators without recording them."""
@@ -183,8 +180,7 @@ class Operands:
         nodes = [(node, word_of(cast("Any", node.target).__name__.partition(".")[0]), op_of(node.target)) for node in calls]
         placeholders = [node for node in self.recorder.graph.nodes if node.op == "placeholder"]
         numbers = {node: number for number, node in enumerate(placeholders)}
-        makes_sizes = any(depends_on_contents(node.target) for node in calls)
-        return Template(nodes, results, numbers, [*self.by_source], makes_sizes)
+        return Template(nodes, results, numbers, [*self.by_source], any(depends_on_contents(node.target) for node in calls))
 
 
 class _Apart(TorchFunctionMode):
