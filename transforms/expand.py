@@ -97,8 +97,7 @@ def own_bodies(program: Program, *, at_most: int, keep: frozenset[str] = frozens
         )
     work = _Expansion(program, counts, keep)
     made = program.with_graphs(work.graphs(), only=True)
-    same = made is program or len(work.signatures) == len(program.call_signatures)
-    return made if same else made.evolve(call_signatures=pmap(work.signatures))
+    return made if len(work.signatures) == len(program.call_signatures) else made.evolve(call_signatures=pmap(work.signatures))
 
 
 @define
@@ -154,8 +153,7 @@ class _Expansion:
                 self.done[level.name] = level.graph.with_nodes(self.levels.pop().nodes)
                 continue
             node = level.nodes[number]
-            do = node.do
-            level.nodes[number] = self._called(node, do, level) if type(do) is Call else self._operator(node, level)
+            level.nodes[number] = self._called(node, node.do, level) if type(node.do) is Call else self._operator(node, level)
         return self.done
 
     def _open(self, source: str, name: str, path: str, values: Run) -> None:
@@ -194,16 +192,13 @@ class _Expansion:
         return node.evolve(do=Call(Frame(call.instance.path, frame.call), name))
 
     def _operator(self, node: Node, level: _Level) -> Node:
-        names: list[str] = []
-        opened: list[tuple[str, str]] = []
-        for source in bodies_in(node.args, node.kwargs):
-            names.append(source if source in self.keep else self._id(source, source))
-            opened.append((source, names[-1]))
+        sources = bodies_in(node.args, node.kwargs)
+        opened = [(source, source if source in self.keep else self._id(source, source)) for source in sources]
         for source, name in reversed(opened):
             if source not in self.keep or source not in self.assigned:
                 self._open(source, name, level.path, self.values.inner(level.values, node, source))
                 self.assigned.add(source)
-        ids = iter(names)
+        ids = iter([name for _, name in opened])
 
         def body(ref: Arg) -> Arg:
             return ref if type(ref) is not Body or (name := next(ids)) == ref.graph else Body(name)
@@ -235,8 +230,6 @@ class _Expansion:
         return call
 
     def _id(self, graph: str, wanted: str, *, keeps: bool = True) -> str:
-        if graph in self.assigned or not keeps:
-            self.assigned.add(graph)
-            return self.ids.fresh(wanted)
+        keeps = keeps and graph not in self.assigned
         self.assigned.add(graph)
-        return graph
+        return graph if keeps else self.ids.fresh(wanted)

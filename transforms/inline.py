@@ -163,21 +163,31 @@ def inline(program: Program, *, at_most: int = LIMIT, fuel: Fuel = UNLIMITED) ->
     """
     if not any(type(node.do) is Call for _, node in program.nodes()):
         return program
-    own = own_bodies(program, at_most=at_most, keep=frozenset(program.bottom_up) - placed(program) - _called(program))
+    filled = _without_empty_calls(program)
+    own = own_bodies(filled, at_most=at_most, keep=frozenset(filled.bottom_up) - placed(filled) - _called(filled))
     gone = _called(own)
     if not fuel.burn("inline", len(gone), "bodies"):
         return program
     graphs = {name: own.graphs[name] for name in own.order if name not in gone}
     # The root and bodies of operators are not called; each of them that depends on its module path is in one module.
     for name, (path, *_) in all_instances(own).items():
-        if name in gone:
-            continue
-        graph = graphs[name]
-        if any(type(node.do) is not Op for node in graph.nodes):
+        graph = own.graphs[name]
+        if name not in gone and any(type(node.do) is not Op for node in graph.nodes):
             whole, inside = inlined(own, graph, into=gone.__contains__), Relocation(partial(join, path))
             made = whole.with_nodes([node.evolve(do=inside.do(node.do)) for node in whole.nodes]) if path else whole
             graphs[name] = graph if made == graph else made  # the body of an operator may read state without calls
     return own.evolve(graphs=pmap(graphs))
+
+
+def _without_empty_calls(program: Program) -> Program:
+    # Calls without nodes leave nothing in the result.  If they took numbers, those of the others would depend on their order.
+    for name in program.bottom_up:
+        graph = program.graphs[name]
+        called = [node.do.graph for node in graph.callers if type(node.do) is Call]
+        empty = {callee for callee in called if not program.graphs[callee].nodes}
+        if empty:
+            program = program.with_graphs({name: inlined(program, graph, into=empty.__contains__)})
+    return program.pruned()
 
 
 def _called(program: Program) -> frozenset[str]:

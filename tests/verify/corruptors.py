@@ -376,6 +376,7 @@ TABLE: dict[str, dict[str, tuple[str, Corruption]]] = {
         "input-shape": ("flat", lambda p: with_slot("only", value=torch.ones(7))(p)),
         "input-dtype": ("flat", lambda p: with_slot("only", value=torch.ones(2).double())(p)),
         "read-shape": ("tree", with_node("w", graph="lin", meta={"val": torch.ones(9, 9)})),
+        "read-in-one-call": ("tree", with_slot("tied.w", value=torch.ones(9, 9))),
     },
     "reads": {
         "absolute": ("tree", with_node("w", graph="lin", do=ir.Get("lin.w"))),
