@@ -141,7 +141,7 @@ def kind_of_state(value: Any) -> str:
     return f"{kind.__qualname__ if kind.__module__ == 'builtins' else f'{kind.__module__}.{kind.__qualname__}'}{layout}"
 
 
-def _remade(value: torch.Tensor, memo: dict[int, Any], device: torch.device | None) -> torch.Tensor:
+def _remade(value: Any, memo: dict[int, Any], device: torch.device | None) -> torch.Tensor:
     def moved(tensor: torch.Tensor) -> torch.Tensor:
         return tensor if device is None else tensor.to(device)
 

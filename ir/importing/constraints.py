@@ -108,19 +108,17 @@ def _places(ep: ExportedProgram, texts: Sequence[str]) -> dict[str, int]:
     if call is None:
         return {}
     names, tree = call.forward_arg_names or [], ArgumentTree.of(call.in_spec, example=ep.example_inputs)
-    starred = {name for text in texts for name in re.findall(r"L\['(\w+)'\]", text)} - {*names, "flat_args"}
+    rests = {name for text in texts for name in re.findall(r"L\['(\w+)'\]", text)} - {*names, "flat_args"}
     found: dict[str, int] = {}
-    for index, (number, rest) in enumerate(tree.places):
+    for index, (number, path) in enumerate(tree.places):
         key = tree.keys[number]
-        name = key if isinstance(key, str) else names[key] if key < len(names) else ""
-        star, _, item = name.rpartition("_")
-        items = [f"[{star!r}][{item}]"] if number == key and star in starred else []
-        items += [f"[{star!r}][{key!r}]" for star in starred if number != key]
-        for head in (
-            f"[{name!r}]{pytree.keystr(rest)}",
-            f"['flat_args'][{index}]",
-            *[item + pytree.keystr(rest) for item in items],
-        ):
+        if isinstance(key, str):
+            spelled = [f"[{key!r}]", *[f"[{rest!r}][{key!r}]" for rest in rests]]
+        else:
+            name = names[key] if key < len(names) else ""
+            rest, _, item = name.rpartition("_")
+            spelled = [f"[{name!r}]", *([f"[{rest!r}][{item}]"] if rest in rests else [])]
+        for head in (f"['flat_args'][{index}]", *[start + pytree.keystr(path) for start in spelled]):
             found.setdefault(f"L{head}", index)
     return found
 

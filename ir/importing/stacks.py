@@ -74,10 +74,10 @@ class StackReader:
         return known
 
     def _parse(self, entries: Entries, below: str | None) -> tuple[Stack, bool]:
-        stack, is_whole = self._read(entries[:-1], below) if len(entries) > 1 else ((), True)
+        *outer, (key, (way, kind)) = entries
+        stack, is_whole = self._read(tuple(outer), below) if outer else ((), True)
         if not is_whole:
             return stack, False
-        key, (way, kind) = entries[-1]
         path, number = self._spelled(key, way)
         if path is None:
             return (), False
