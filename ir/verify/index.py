@@ -166,7 +166,8 @@ def _places(graph: Graph) -> dict[str, int]:
 def _add_faults(found: list[tuple[str, str]], value: Any, index: int, at: _At) -> None:
     # Add the rules that an input, a node, or the output breaks, with messages.
     right, seen, wanted = at.right, at.seen, Input if index < 0 else Node
-    is_named = type(value) is wanted and type(value.name) is str and value.name
+    kind: Any = type(value)
+    is_named = kind is wanted and type(value.name) is str and value.name
     if not is_named or (index >= 0 and not _is_usual(value, right)):
         fault = type_fault(value, wanted, "it", right)
         if fault is not None:
