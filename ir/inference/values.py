@@ -179,8 +179,7 @@ class FakeValues:
         """
         do = node.do
         assert type(do) is Op
-        work = too_much_work(target, args)
-        if work is not None:
+        if (work := too_much_work(target, args)) is not None:
             raise UnsupportedProgram(f"node {node.name} computes {work}, which is too expensive to run")
         key = self._key(do, args, kwargs)
         if (known := RESULTS.get(key)) is not None:
@@ -194,7 +193,7 @@ class FakeValues:
         bindings = fresh_bindings(self.mode.shape_env, value)
         if bindings:
             self.bindings[node.name] = bindings
-        elif key is not None and type(value) is FakeTensor and _is_ordinary(value) and value.storage_offset() == 0:
+        elif key is not None and type(value) is FakeTensor and _strides(value) is not None and value.storage_offset() == 0:
             if len(RESULTS) >= LARGEST:
                 RESULTS.clear()
             RESULTS[key] = value.dtype, value.shape, value.stride(), value.fake_device
@@ -205,10 +204,11 @@ class FakeValues:
         if not _is_determined(do.target) or do.effects.acts or do.effects.aliases:
             return None
         # Gradients and autocast of an operator change the values of its bodies.
-        if torch.is_grad_enabled() or autocast_is_on() or not all(map(_is_ordinary, pytree.tree_leaves((args, kwargs)))):
+        strides = [_strides(each) for each in pytree.tree_leaves((args, kwargs))]  # with sizes of 1, they choose memory formats
+        if torch.is_grad_enabled() or autocast_is_on() or None in strides:
             return None
         # The results of factories and promotions depend on these modes too.
-        return do.target, torch.get_default_dtype(), torch.is_inference_mode_enabled(), described(args), described(kwargs)
+        return do.target, torch.get_default_dtype(), torch.is_inference_mode_enabled(), *strides, described((args, kwargs))
 
     @cached_property
     def _symbols(self) -> dict[str, Any]:
@@ -342,13 +342,13 @@ def _copied(arg: Any) -> Any:
     return torch.empty_strided(arg.shape, arg.stride(), dtype=arg.dtype, device=arg.fake_device)
 
 
-def _is_ordinary(value: Any) -> bool:
-    # Whether the description of an operand is complete: no contents are known, and no conjugate or sign is pending.
+def _strides(value: Any) -> tuple[int, ...] | None:
+    # The strides of an operand; None if its description is incomplete: contents are known, or a conjugate or sign is pending.
     if type(value) is not FakeTensor:
-        return type(value) in LITERALS
+        return () if type(value) in LITERALS else None
     with without_overrides():
         is_plain = value.constant is None and value.layout is torch.strided and has_fixed_sizes(value)
-        return is_plain and not (value.is_conj() or value.is_neg())
+        return value.stride() if is_plain and not (value.is_conj() or value.is_neg()) else None
 
 
 def described(value: Any) -> Hashable:

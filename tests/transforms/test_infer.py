@@ -202,3 +202,11 @@ def test_operators_that_return_their_operand_do_so_whatever_ran_before() -> None
         values = {node.name: node.meta["val"] for _, node in px.infer(program).nodes()}
         assert storage_key(values["lift"]) == storage_key(values["add"])
         assert storage_key(values["lift_1"]) == storage_key(values["add_1"])
+
+
+def test_strides_of_dimensions_of_size_1_choose_the_memory_format_of_a_result() -> None:
+    plain = torch.ones(2, 1, 4, 4)
+    for x in (plain, plain.as_strided((2, 1, 4, 4), (16, 1, 4, 1))):  # one description: such strides have no meaning
+        program = px.import_ep(exported(torch.nn.Conv2d(1, 8, 1), x))
+        inferred = px.infer(bare(program, "conv2d"))
+        assert inferred.main.nodes[-1].meta["val"].stride() == program.main.nodes[-1].meta["val"].stride()
