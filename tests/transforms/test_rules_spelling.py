@@ -192,7 +192,7 @@ READS: list[Callable[[px.Match, Any], Any]] = [
     lambda m, w: m.buffer("v", m.tensor(w)), lambda m, w: m.parameter("v", m.tensor("w")), lambda m, w: m["n"],
     lambda m, w: m.val("n"), lambda m, w: 2.0 + int(m.path),
     lambda m, w: m.match(lambda x, w, n: x * w * n, m.arguments["self"])[2],  # type: ignore[index]
-    lambda m, w: m.call(torch.ops.aten.full, [6], m["n"]), lambda m, w: m.scope.state.tensor(m.root.stack[-1].path + ".w"),
+    lambda m, w: m.call(torch.ops.aten.full, [6], m["n"]), lambda m, w: m.scope.pending.tensor(m.root.stack[-1].path + ".w"),
 ]  # fmt: skip
 """What the replacement may read of one place: all of it has the number of the module."""
 

@@ -52,7 +52,7 @@ class Sweep:
         self.again: Sequence[str] = ()
         """The nodes at which another walk may find a match."""
         self.left: list[Left] = []
-        self._present = {id(do.target) for do in self.graph.distinct if type(do) is Op}
+        self._present = {id(do.target if type(do) is Op else type(do)) for do in self.graph.distinct}
         """The operators of the graph and of new nodes."""
         self._rules: dict[tuple[int, int], Sequence[Any]] = {}
 

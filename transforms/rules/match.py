@@ -269,8 +269,7 @@ class Match:
         """Trace the replacement of a rule on operands.
 
         Raises:
-            Skip: the replacement skips the match.
-            RuleError: the replacement depends on the contents of a value, or raises.
+            RuleError: the replacement skips the match, depends on the contents of a value, or raises.
         """
         names = [name for node in self.found.nodes for name in (node.name, *node.refs())]
         if len(self.scope.paths) > 1 and any(self.scope.draft.value(name) is None for name in names):
