@@ -10,6 +10,7 @@ from itertools import chain
 from typing import Any
 
 import torch
+from torch.fx.passes.shape_prop import TensorMetadata
 
 from ..analysis.numbers import SYMBOLIC, too_much_work
 from ..arguments import thawed
@@ -187,8 +188,8 @@ class FakeValues:
         if do.effects.writes:
             # It may change the shape of its operand, which later operators use.
             args, kwargs = pytree.tree_map_only(FakeTensor, _copied, (args, kwargs))
-        is_silent = bool(do.effects.aliases) and isinstance(target, OpOverload) and not target.is_view
-        with without_cache(self.mode) if is_silent else nullcontext():
+        is_view = getattr(target, "is_view", True)  # other operators may return their operand, which the cache does not repeat
+        with nullcontext() if is_view or not do.effects.aliases else without_cache(self.mode):
             value = target(*args, **kwargs)
         bindings = fresh_bindings(self.mode.shape_env, value)
         if bindings:
@@ -360,7 +361,7 @@ def described(value: Any) -> Hashable:
     (True, False)
     """
     kind = type(value)
-    if kind in LITERALS:
+    if kind in LITERALS or (kind is TensorMetadata and all(type(size) is int for size in (*value.shape, *value.stride))):
         return kind, value
     if isinstance(value, torch.Tensor):
         with without_overrides():
