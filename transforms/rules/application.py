@@ -52,7 +52,7 @@ class Sweep:
         self.again: Sequence[str] = ()
         """The nodes at which another walk may find a match."""
         self.left: list[Left] = []
-        self._present = {id(do.target if type(do) is Op else type(do)) for do in self.graph.distinct}
+        self._present = {id(root_of(do)) for do in self.graph.distinct}
         """The operators of the graph and of new nodes."""
         self._rules: dict[tuple[int, int], Sequence[Any]] = {}
 
@@ -83,7 +83,7 @@ class Sweep:
 
     def run(self) -> Graph:
         """Return the graph after the rules; the same object if none matched."""
-        wanted = {id(do) for do in self.graph.distinct if id(do.target if type(do) is Op else type(do)) in self.work.by_id}
+        wanted = {id(do) for do in self.graph.distinct if id(root_of(do)) in self.work.by_id}
         candidates = [node.name for node in self.graph.nodes if id(node.do) in wanted] if wanted else []
         for at in reversed(candidates) if self.work.is_top_down else candidates:
             self.at, todo = at, [at]
@@ -94,7 +94,7 @@ class Sweep:
         if not candidates or not self.draft.is_changed:
             return self.graph
         nodes, new = self.draft.nodes, [name for names in self.draft.made.values() for name in names]
-        self.again = [name for name in (*candidates, *new) if name in nodes and id(root_of(nodes[name])) in self.work.by_id]
+        self.again = [name for name in (*candidates, *new) if name in nodes and id(root_of(nodes[name].do)) in self.work.by_id]
         if not self.again:
             self.left.clear()  # the skipped matches were removed later
         self.__dict__.pop("legality", None)  # it refers to the walk: without this cycle the walk is freed at once
@@ -104,7 +104,7 @@ class Sweep:
         # The names of the new nodes, if a rule matched.
         node = self.draft.nodes[name]
         search = Search(self.node_of)
-        for rule in self._rules_at(id(root_of(node))):
+        for rule in self._rules_at(id(root_of(node.do))):
             if rule.once and name in self.hits.made and self.hits.made[name].rule == rule.name:
                 continue
             for found in search.results(rule.pattern, node, self._users_of):
@@ -138,7 +138,7 @@ class Sweep:
         for path, place in zip(self.paths, cycle(places)):  # one serves all instances
             self.pending.change(path, place.notes.added, place.notes.dropped)
         draft.insert(notes.nodes, notes.before)
-        self._present.update([id(node.do.target) for node in notes.nodes if type(node.do) is Op])
+        self._present.update([id(root_of(node.do)) for node in notes.nodes])
         new = [node.name for node in notes.nodes]
         for result in notes.results:
             if result.name not in new:

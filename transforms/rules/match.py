@@ -290,7 +290,7 @@ class Match:
                 "the replacement draws random numbers once, so every run would use the same ones; draw in the program\n"
                 "(torch.rand_like(x), or m.call(torch.ops.aten.rand, [3, 4]) with any_effects=True), or use m.buffer"
             )
-        if made is None:  # a comparison is not proven
+        if made is None:  # torch could not prove a comparison
             words = "the replacement compares sizes or values that are known only at run time; compare sizes in `where=`"
             raise Skip(UNCHANGED) if may_skip else RuleError(words)
         return made

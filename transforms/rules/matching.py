@@ -21,7 +21,7 @@ from torch.fx.node import map_arg
 
 from ...ir.arguments import Arg, Items, Ref, refs_in, same_arg
 from ...ir.errors import RuleError
-from ...ir.graph import Call, Node, Op
+from ...ir.graph import Call, Get, Node, Op
 from ...ir.state import same_contents
 from ...ir.torch_private import OpOverload
 from .pattern import Part, Pattern, Through, arranged, compared, looks_through, nodes_of, operator_of, role, shown
@@ -145,7 +145,7 @@ class Search:
 
     def _ways(self, part: Any, node: Node) -> Sequence[Pairs]:
         # The pairs that must match for a node to match a part: in one way, two, or none.
-        target = root_of(node)
+        target = root_of(node.do)
         orders = operator_of(part).overloads.get(target, ())
         if not any(orders):
             return [[] for _ in orders]  # one with any arguments, or none
@@ -280,9 +280,8 @@ def needs(pattern: Pattern) -> Collection[frozenset[int]]:
     return set().union(*[found.get(part, ()) for part in pattern.results])
 
 
-def root_of(node: Node) -> Any:
-    """Return the key of a node in the index of rules: its overload, ``getitem``, ``Call``, or None for anything else."""
-    do = node.do
+def root_of(do: Op | Call | Get) -> Any:
+    """Return the key of an operation in the index of rules: an overload, ``getitem``, ``Call``, or None for anything else."""
     target = do.target if type(do) is Op else type(do)
     return target if isinstance(target, OpOverload) or target is operator.getitem or target is Call else None
 
@@ -316,7 +315,8 @@ def _is_node(m: Any, part: Part, node: Node) -> bool:
         m.notes.by_instance |= len(m.scope.paths) > 1
         return bool(part.meta["at"].is_at(node, m.scope.paths[m.instance], m.program))
     # Numbers of distinct types are equivalent only beside floating-point tensors.
-    mine, theirs = _numbers(part), _numbers(node)
+    mine = _numbers(part)
+    theirs = _numbers(node) if mine else mine
     is_retyped = any(is_same_number(one, other) for _, one in mine - theirs for _, other in theirs)
     return not is_retyped or any(_is_floating(m.val(Ref(name))) for name in node.refs())
 

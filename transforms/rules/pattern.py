@@ -475,7 +475,7 @@ WITHOUT_MEANING = frozenset({"cudnn_enable", "cudnn_enabled"})
 """Parameters that choose a kernel: torch sets them from a global switch, which the exporter turns off."""
 
 LEFT_OUT = {"pin_memory": False, "layout": torch.strided, "device": torch.device("cpu"), "start": 0, "end": 2**63 - 1}
-"""The value that torch writes for a missing argument whose default in the schema is None."""
+"""Torch writes these values for missing arguments; the default in the schema is None."""
 
 
 def compared(arguments: Mapping[Any, Any]) -> Mapping[Any, Any]:
