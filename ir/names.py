@@ -10,6 +10,9 @@ import keyword
 import re
 from collections.abc import Iterable
 
+NUMBER = re.compile(r"(?<=.)(_[0-9]+)+\Z")
+"""The number at the end of a name."""
+
 
 def is_identifier(name: object) -> bool:
     r"""Return whether a text can name a value, an argument or a keyword: a Python identifier that is not a keyword.
@@ -39,7 +42,7 @@ def stem_of(name: str) -> str:
     >>> stem_of("linear_12"), stem_of("add_1_1"), stem_of("conv2d"), stem_of("_0")
     ('linear', 'add', 'conv2d', '_0')
     """
-    return re.sub(r"(?<=.)(_[0-9]+)+\Z", "", name)
+    return NUMBER.sub("", name)
 
 
 def is_plain_path(name: object) -> bool:

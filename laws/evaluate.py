@@ -110,6 +110,9 @@ def tensor_difference(given: torch.Tensor, expected: torch.Tensor, tolerance: To
     '1 of 2 numbers differ, by up to 0.5'
     >>> tensor_difference(torch.tensor(1.0), torch.tensor(1.000001), EXACT)
     '1 of 1 numbers differ, by up to 9.5e-07 (allowed by rtol=1e-05, atol=1e-06)'
+    >>> nan, zero = torch.tensor(float("nan")), torch.tensor(0.0)
+    >>> tensor_difference(nan, -nan, EXACT), tensor_difference(zero, -zero, EXACT)
+    ('', 'the numbers are equal, but not their bits (a signed zero)')
     """
     if not (has_window(given) and has_window(expected)):
         same = type(given) is type(expected) and same_contents(given, expected)
@@ -121,7 +124,9 @@ def tensor_difference(given: torch.Tensor, expected: torch.Tensor, tolerance: To
     left, right = given.to(wide), expected.to(wide)
     differs = (left != right) & ~(left.isnan() & right.isnan())
     if not differs.any():
-        return "the numbers are equal, but not their bits (a signed zero or a NaN)"
+        # Torch's conversions choose the bits of a NaN by its place in a vector.
+        equal = expected.is_floating_point() and same_contents(left.nan_to_num(), right.nan_to_num())
+        return "" if equal else "the numbers are equal, but not their bits (a signed zero)"
     usual = not tolerance and USUAL.allows(given, expected)
     hint = f" (allowed by rtol={USUAL.rtol:g}, atol={USUAL.atol:g})" if usual else ""
     most = (left - right).abs()[differs].max().item()

@@ -361,7 +361,7 @@ def described(value: Any) -> Hashable:
     (True, False)
     """
     kind = type(value)
-    if kind in LITERALS or (kind is TensorMetadata and all(type(size) is int for size in (*value.shape, *value.stride))):
+    if kind in LITERALS or (kind is TensorMetadata and {int}.issuperset(map(type, (*value.shape, *value.stride)))):
         return kind, value
     if isinstance(value, torch.Tensor):
         with without_overrides():
