@@ -308,6 +308,6 @@ def unguarded(environment: Any, function: Callable[[], Any]) -> Any:
     if environment is None:
         return function()
     undecided = _symbolic._ShapeEnvGuardError, _symbolic.GuardOnDataDependentSymNode
-    with silence(), suppress(*undecided), environment.error_on_new_guards():
+    with suppress(*undecided), environment.error_on_new_guards():
         return function()
     return None

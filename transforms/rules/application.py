@@ -22,6 +22,7 @@ from ...ir.inference.values import LOCK
 from ...ir.names import Names
 from ...ir.own_operators import is_boundary
 from ...ir.program import Program
+from ...ir.torch_private import silence
 from ..shared_bodies import specialised
 from ..transformation import Fuel
 from .draft import Draft, Pending, as_staged, meta_of, origin_of_match
@@ -239,7 +240,7 @@ class Application:
             RuleError: the branches of an operator no longer return equal types.
         """
         todo: Iterable[str] = self.program.order
-        with LOCK:  # torch has one recorder for all threads
+        with LOCK, silence():  # torch has one recorder for all threads
             while todo and not self.fuel.refused:
                 todo = self._walk(todo)
         rules = dict.fromkeys([hit.rule for each in self.hits.values() for hit in each.found])

@@ -23,7 +23,7 @@ from ...ir.graph import Call, Graph, Node
 from ...ir.importing.calls import is_from_region
 from ...ir.inference import CallValues, agrees
 from ...ir.meta import OF_A_VALUE, ORIGIN, Meta, without_value
-from ...ir.names import join, nested
+from ...ir.names import Names, join, nested
 from ...ir.origins import made_of, with_replaced_origins
 from ...ir.program import Program
 from ...ir.signature import StateGradient, StateInput, StateMutation
@@ -86,14 +86,20 @@ class Draft:
         """Whether all new values are known and have the types of those that they replace, so inference can be skipped."""
         self.is_retyped = False
         """Whether the graph returns a value of another type than before."""
-        self.names = graph.names()
-        """The used names."""
-        self.position = {node.name: number for number, node in enumerate(graph.nodes)}
-        """The number of each node of the graph."""
         self._at: dict[str, str] = {}
         self._users: dict[str, dict[str, None]] = {}
         self._output = graph.output
         self._returned = set(graph.output_refs())
+
+    @cached_property
+    def names(self) -> Names:
+        """The used names."""
+        return self.source.names()
+
+    @cached_property
+    def position(self) -> Mapping[str, int]:
+        """The number of each node of the graph."""
+        return {node.name: number for number, node in enumerate(self.source.nodes)}
 
     def users(self, name: str) -> Collection[str]:
         """Return the names of the current users of a value."""

@@ -155,7 +155,7 @@ class Legality:
     @cached_property
     def is_acting(self) -> bool:
         """Whether any node has side effects."""
-        return any(map(self.acts, self.graph.nodes))
+        return any(type(do) is Op and do.effects.acts for do in self.graph.distinct) or any(map(self.acts, self.graph.callers))
 
     @cached_property
     def _sets(self) -> Memory:

@@ -301,8 +301,6 @@ class Match:
         Raises:
             RuleError: the condition raises.
         """
-        if where is None and all(type(key) is str for key in self.found.values):
-            return holds(self)  # all matched values are variables: no sizes are compared
         return bool(self._run("where=", lambda: holds(self) and (where is None or bool(where(self)))))
 
     def _run(self, what: str, function: Callable[[], Any]) -> Any:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import chain
 from math import copysign
 from typing import Any, cast
 
@@ -23,7 +24,6 @@ from ...ir.arguments import Arg, Items, Ref, refs_in, same_arg
 from ...ir.errors import RuleError
 from ...ir.graph import Call, Get, Node, Op
 from ...ir.state import same_contents
-from ...ir.torch_private import OpOverload
 from .pattern import Part, Pattern, Through, arranged, compared, looks_through, nodes_of, operator_of, role, shown
 
 Pairs = Sequence[tuple[Part, Arg]]
@@ -97,6 +97,9 @@ class Search:
         if kind == "arithmetic":
             kind = "amount" if self._is_number(value) else "operator"
         match kind:
+            case "literal":
+                if same_arg(part, value) or is_same_number(part, value):
+                    yield found
             case "variable":
                 yield from _same(part.target, value, found)
             case "any_of":
@@ -105,8 +108,8 @@ class Search:
                     for more in self.match(each, value, found) if chosen in (None, number) else ():
                         yield more.with_value(part, number)
             case "operator" | "item":
-                node = self._node(value)
-                if any(each is part and there is node for each, there in zip(found.parts, found.nodes, strict=True)):
+                node, known = self._node(value), zip(found.parts, found.nodes, strict=True)
+                if part in found.parts and any(each is part and there is node for each, there in known):
                     yield found  # a value that the pattern uses several times
                 elif node is not None:
                     for pairs in self._ways(part, node):
@@ -115,12 +118,9 @@ class Search:
                 yield found.with_value(part, (*found.values.get(part, ()), value))
             case "through":
                 yield from self._through(part, value, found)
-            case "list":
+            case _:
                 if (pairs := _paired(part, value)) is not None:
                     yield from self._all(pairs, found)
-            case _:
-                if same_arg(part, value) or is_same_number(part, value):
-                    yield found
 
     def _through(self, part: fx.Node, value: Arg, found: Found) -> Iterator[Found]:
         # All occurrences are the same value, with one chain.
@@ -146,7 +146,7 @@ class Search:
     def _ways(self, part: Any, node: Node) -> Sequence[Pairs]:
         # The pairs that must match for a node to match a part: in one way, two, or none.
         target = root_of(node.do)
-        orders = operator_of(part).overloads.get(target, ())
+        orders = operator_of(part).orders.get(id(target), ())
         if not any(orders):
             return [[] for _ in orders]  # one with any arguments, or none
         if node.name not in self._arguments:
@@ -158,11 +158,10 @@ class Search:
 
     def _all(self, pairs: Pairs, found: Found) -> Iterator[Found]:
         # Match the pairs in order, with backtracking.
-        if not pairs:
-            yield found
-            return
-        for more in self.match(*pairs[0], found):
-            yield from self._all(pairs[1:], more)
+        several: Iterator[Found] = iter((found,))
+        for part, value in pairs:
+            several = chain.from_iterable(map(partial(self.match, part, value), several))
+        return several
 
     # -- several results --------------------------------------------------------------------------------------------------------
 
@@ -276,14 +275,13 @@ def needs(pattern: Pattern) -> Collection[frozenset[int]]:
         join = set.intersection if role(part) == "any_of" else set.union
         found[part] = join(*operands) if operands and (are_called or role(part) in ("any_of", "through")) else set()
         if are_called:
-            found[part] |= {frozenset([id(one) for each in options for one in operator_of(each).overloads])}
+            found[part] |= {frozenset([key for each in options for key in operator_of(each).orders])}
     return set().union(*[found.get(part, ()) for part in pattern.results])
 
 
 def root_of(do: Op | Call | Get) -> Any:
-    """Return the key of an operation in the index of rules: an overload, ``getitem``, ``Call``, or None for anything else."""
-    target = do.target if type(do) is Op else type(do)
-    return target if isinstance(target, OpOverload) or target is operator.getitem or target is Call else None
+    """Return the key of an operation in the index of rules: its target, such as an overload or ``getitem``, or ``Call``."""
+    return do.target if type(do) is Op else type(do)
 
 
 NUMBERS = frozenset({int, float})

@@ -285,7 +285,7 @@ def pattern_at(operators: Any) -> Pattern:
     for each in operators if isinstance(operators, list | tuple) else [operators]:
         name, overloads = ("module", [Call]) if isinstance(each, ModuleCall) else operator_named(each)
         calls.append(graph.call_function(pattern_at, ()))
-        calls[-1].meta.update(role="operator", operator=Operator(name, {one: [{}] for one in overloads}), at=each)
+        calls[-1].meta.update(role="operator", operator=Operator(name, overloads, {id(one): [{}] for one in overloads}), at=each)
     return Pattern((), (calls[0] if len(calls) == 1 else graph.call_function(any_of, tuple(calls)),), graph=graph)
 
 
@@ -313,8 +313,9 @@ class Operator:
     """An operator, with each overload that accepts its arguments."""
 
     name: str
-    overloads: Mapping[Any, Sequence[Mapping[Any, Part]]]
-    """The argument of each parameter of an overload, in each order of commutative operands."""
+    overloads: Sequence[Any]
+    orders: Mapping[int, Sequence[Mapping[Any, Part]]]
+    """The argument of each parameter of an overload, by its id, in each order of commutative operands."""
 
 
 def role(part: Part) -> str:
@@ -325,12 +326,12 @@ def role(part: Part) -> str:
         part.meta["role"] = _role(part)
         if part.meta["role"] in ("operator", "arithmetic", "item"):
             part.meta["operator"] = _operator(part)
-    return cast("str", part.meta["role"])
+    return part.meta["role"]  # type: ignore[no-any-return]
 
 
 def operator_of(part: Part) -> Operator:
     """Return the operator of a part that may match the result of one."""
-    return cast("Operator", part.meta["operator"])
+    return part.meta["operator"]  # type: ignore[no-any-return]
 
 
 SPECIAL: Mapping[Any, str] = {any_of: "any_of", through: "through", _rest: "rest", getattr: "amount"}
@@ -354,7 +355,7 @@ def _role(part: fx.Node) -> str:
 def _operator(part: fx.Node) -> Operator:
     target = part.target
     if target is operator.getitem:
-        return Operator("getitem", {target: [dict(enumerate(part.args))]})
+        return Operator("getitem", [target], {id(target): [dict(enumerate(part.args))]})
     if getattr(target, "__module__", "") == "_operator":
         target = target.__name__.strip("_")  # type: ignore[union-attr]
         target = PYTHON.get(target, target)
@@ -363,7 +364,7 @@ def _operator(part: fx.Node) -> Operator:
     if not found:
         call = ", ".join(map(shown, [*part.args, *part.kwargs.values()]))
         raise RuleError(f"no overload of {name} takes ({call}):\n  " + "\n  ".join(str(schema_of(one)) for one in overloads))
-    return Operator(name, {one: _orders(name, given) for one, given in found.items()})
+    return Operator(name, [*found], {id(one): _orders(name, given) for one, given in found.items()})
 
 
 COMMUTING: Mapping[str, tuple[str, str]] = {"transpose": ("dim0", "dim1"), **dict.fromkeys((
@@ -484,8 +485,7 @@ def compared(arguments: Mapping[Any, Any]) -> Mapping[Any, Any]:
     >>> compared({"self": "x", "dim": 0, "start": None, "cudnn_enabled": True})
     {'self': 'x', 'dim': 0, 'start': 0}
     """
-    plain = {name: each for name, each in arguments.items() if name not in WITHOUT_MEANING}
-    return {name: LEFT_OUT.get(name) if each is None else each for name, each in plain.items()}
+    return {name: LEFT_OUT.get(name) if each is None else each for name, each in arguments.items() if name not in WITHOUT_MEANING}
 
 
 # -- views and casts -------------------------------------------------------------------------------------------------------------
