@@ -153,7 +153,7 @@ CALLS: list[tuple[Callable[[], object], type[Exception], str]] = [
      "kwargs maps names to arguments, not a Tensor; options of capture go by name"),
     (lambda: P.first_difference(FLAT, TREE, X), ArgumentError, f"{TUPLE} a Tensor; for one, write (x,)"),
     (lambda: P.first_difference(FLAT, TREE, (X, X)), px.errors.InputError,
-     "args do not fit a: takes 1 arguments (x), got 2 positional ones"),
+     "args do not fit a: takes 1 argument (x), got 2 positional ones"),
     (lambda: P.first_difference(FLAT, TREE, (), {"y": X}), px.errors.InputError,
      "args do not fit a: unexpected argument 'y'; this program takes x"),
     (lambda: P.first_difference(MODEL, TREE, (X,)), ArgumentError,
