@@ -202,9 +202,13 @@ CALLS: list[tuple[Callable[[], object], type[Exception], str]] = [
      "the replacement of <lambda> is a function of (m, x), in plain torch code, not a str"),
     (lambda: P.rule(at=nn.ReLU)(soften), RuleError,
      "'ReLU' is not an operator of aten; write torch.ops.<library>.<operator>, or px.module(path or class)"),
+    (lambda: P.rule(at="aten.relu.default")(soften), RuleError,
+     "'aten.relu.default' is not an operator of aten; write torch.ops.<library>.<operator>, or px.module(path or class)"),
     (lambda: P.RuleSet([px.rule]), ArgumentError,
      "RuleSet takes a tuple of rules, made by px.rule; a + b is a set of two"),
     # others
+    (lambda: (edit := P.ir.Rewriter(FLAT.main)).erase("rely") or edit.after(9) or edit.graph(), px.errors.NamingError,
+     "edits would be lost: the graph has no value or position 'rely', 9"),
     (lambda: P.history(FLAT, FLAT.main.nodes[0]), ArgumentError,
      "history takes the name of a node, not a Node; pass node.name"),
     (lambda: P.became(FLAT, 3), ArgumentError, "became takes the name of a node, not an int"),
