@@ -134,7 +134,7 @@ def bind(
         # Arguments that were exported by keyword may be in another order than the parameters of the original.
         others = [name for name in plain if name not in positional]
         more = f" and {', '.join(others)} by keyword" if others else ""
-        taken = f"{len(positional)} arguments ({', '.join(positional)}){more}"
+        taken = f"{len(positional)} argument{'s' * (len(positional) != 1)} ({', '.join(positional)}){more}"
         raise InputError(f"takes {taken}, got {len(args)} positional ones")
     if rests.get(True):
         raise InputError(f"unexpected argument {next(iter(unknown))!r}; this program takes {', '.join(plain) or 'none'}")

@@ -295,8 +295,7 @@ class Graph(Value, Displayed):
                 last[name] = index
         for name in self.output_refs():
             last.pop(name, None)
-        ends = grouped([(index, name) for name, index in last.items()])
-        return MappingProxyType({index: tuple(names) for index, names in ends.items()})
+        return MappingProxyType({at: tuple(names) for at, names in grouped([(at, name) for name, at in last.items()]).items()})
 
     @cached_property
     def distinct(self) -> tuple[Do, ...]:

@@ -2,9 +2,8 @@
 
 A transformation inserts nodes before or after others, replaces operands, and erases nodes; it never rebuilds a graph by hand and
 never reads half-edited graphs.  Without edits the result is the same graph, and untouched nodes stay the same objects.  The
-replacement of an erased node gets its origin (``origins.py``).  Edits are not checked here; ``verify`` checks the result.
-``with_reads`` makes one edit at once: it reads state where it is used.
-
+replacement of an erased node gets its origin (``origins.py``).  Edits of values and positions that do not exist are refused
+here; ``verify`` checks the result.  ``with_reads`` makes one edit at once: it reads state where it is used.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from functools import cached_property
 from attrs import define, field
 
 from .arguments import Arg, Ref, refs_in, replace_refs
+from .errors import NamingError
 from .graph import Call, Do, Frame, Get, Graph, Input, Node, Stack
 from .meta import ORIGIN, Meta
 from .names import Names
@@ -126,8 +126,7 @@ class Rewriter:
     @cached_property
     def position(self) -> Mapping[str, int]:
         """The number of the node that defines each value, -1 for an input."""
-        found = {formal.name: -1 for formal in self.source.inputs}
-        return found | {node.name: number for number, node in enumerate(self.source.nodes)}
+        return {one.name: -1 for one in self.source.inputs} | {one.name: number for number, one in enumerate(self.source.nodes)}
 
     @property
     def idle(self) -> bool:
@@ -174,7 +173,14 @@ class Rewriter:
         Args:
             inputs: its new inputs.
             output: its new output, before replacements apply.
+
+        Raises:
+            NamingError: an edit names a value or a position that the graph does not have.
         """
+        lost = [repr(name) for name in (*self._erased, *self._everywhere) if name not in self.position]
+        lost += [str(number) for number in (*self._before, *self._after, *self.uses) if not -1 <= number <= self.end]
+        if lost:
+            raise NamingError(f"edits would be lost: the graph has no value or position {', '.join(lost)}")
         source, gone = self.source, self._gone()
         given = replace_refs(source.output if output is ... else output, self._known(self.end))
         nodes = source.nodes if self.idle else tuple(self._nodes())
@@ -190,10 +196,9 @@ class Rewriter:
         found: dict[str, list[Meta]] = {}
         pairs = [(name, by) for name, by in self._everywhere.items() if name in self._erased]
         pairs += [pair for used in self.uses.values() for pair in used.items()]
-        metas = self.source.metas if pairs else {}
         for name, by in pairs:
-            if type(by) is Ref and ORIGIN in metas.get(name, {}):
-                found.setdefault(by.name, []).append(metas[name])
+            if type(by) is Ref and ORIGIN in self.source.metas.get(name, {}):
+                found.setdefault(by.name, []).append(self.source.metas[name])
         return found
 
     def _nodes(self) -> list[Node]:
@@ -207,8 +212,7 @@ class Rewriter:
         return [*found, *self._before.get(self.end, ()), *self._after.get(self.end, ())]
 
     def _known(self, number: int) -> Mapping[str, Arg]:
-        own = self.uses.get(number)
-        return self._everywhere if own is None else {**self._everywhere, **own}
+        return {**self._everywhere, **self.uses[number]} if number in self.uses else self._everywhere
 
 
 def with_reads(graph: Graph, state: State, sources: Mapping[str, tuple[str, Meta]]) -> tuple[Graph, frozenset[str]]:

@@ -274,8 +274,7 @@ def _without(program: Program, gone: Sequence[str]) -> Program:
         if path not in program.state:
             raise NamingError(f"no state is called {path!r}{did_you_mean(path, program.state)}")
         if path in used:
-            user = used[path]
-            by = place_of(user) if user is not None else "the signature of the program"
+            by = "the signature of the program" if (user := used[path]) is None else place_of(user)
             raise NamingError(f"the state {path!r} is used by {by}, so it cannot be removed: replace that use first")
     return without_slots(program, gone)
 

@@ -15,6 +15,7 @@ from .cleanup import (
 )
 from .convert import to_device, to_dtype
 from .deduplicate import deduplicate
+from .dispatch import dispatch
 from .effect_tokens import remove_effect_tokens
 from .expand import expand
 from .inline import inline
@@ -26,7 +27,6 @@ from .observe import observe
 from .outline import outline
 from .partition import join, move_non_tensor_nodes, relay_skips, split_balanced, split_by_module, split_by_tags
 from .pipeline import DEFAULT, Rewrite, bisect, transform
-from .regions import dispatch
 from .rules import Match, Rule, RuleSet, any_of, module, rule, through
 from .simplify import eliminate_common_subexpressions, eliminate_dead_code, fold_constants, remove_noops
 from .state import lift_state, sink_state

@@ -22,12 +22,12 @@ from ..ir.torch_private import is_traced, write_artifact
 from ..ir.validation import a_function, a_program, a_result, is_function, kind_of
 from ..ir.verify import check, trust, verify
 from .deduplicate import deduplicate
+from .dispatch import dispatch
 from .effect_tokens import remove_effect_tokens
 from .insert_ivals import insert_ivals
 from .mutations import inplace_mutations
 from .outline import outline
 from .outline.merged import outlined_and_deduplicated
-from .regions import dispatch
 from .rules.rule import RuleSet
 from .state import sink_state
 from .transformation import ADVICE, Fuel, Transformation, observed, without_fuel

@@ -1,1 +1,1 @@
-"""Analyses of graphs and programs: digest, diff, slices, numbers, and the history of nodes."""
+"""Compare and trace programs: digest, diff, the history of nodes, and the numbers (sizes, shapes) that a graph computes."""

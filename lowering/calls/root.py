@@ -43,7 +43,7 @@ class _Root(Lowered):
             InputValueError: an argument has a wrong type, shape, dtype or value.
         """
         if is_tracing():
-            return self._trace(*args, **kwargs)
+            return self._trace(args, kwargs)
         plan = self.purefx_plan
         leaves = plan.leaves(args, kwargs) if self.flat_args_adapter is None else adapted(self, args, kwargs)
         try:
@@ -53,11 +53,12 @@ class _Root(Lowered):
             raise
         return plan.result(results)
 
-    def _trace(self, *args: Any, **kwargs: Any) -> Any:
+    def _trace(self, args: Any, kwargs: Any) -> Any:
         # Tracers pass proxies, which cannot be checked: flat inputs, or the original nesting if an outer module calls this one
-        # or with concrete_args.  Like torch's unflatten, return the flat result.
+        # or with concrete_args; one for all inputs if fx traces this module.  Like torch's unflatten, return the flat result.
         try:
-            leaves = self.purefx_plan.bound(args, kwargs)
+            every = isinstance(args, torch.fx.Proxy)
+            leaves = [args[n] for n in range(self.purefx_plan.checks.count)] if every else self.purefx_plan.bound(args, kwargs)
         except InputError:
             leaves = pytree.tree_leaves((args, kwargs))
         results = self._run_body(leaves)
@@ -104,13 +105,8 @@ class _Root(Lowered):
 
 
 def _floating_dtype(module: torch.nn.Module) -> torch.dtype | None:
-    parts = list(module.modules())
-    for registered in (parameters_dict, buffers_dict):
-        for part in parts:
-            for tensor in registered(part).values():
-                if tensor is not None and tensor.is_floating_point():
-                    return tensor.dtype
-    return None
+    every = [tensor for kind in (parameters_dict, buffers_dict) for part in module.modules() for tensor in kind(part).values()]
+    return next((tensor.dtype for tensor in every if tensor is not None and tensor.is_floating_point()), None)
 
 
 class LoweredRoot(_Root, LoweredModule):

@@ -157,10 +157,8 @@ def convert_constants(module: torch.nn.Module, names: Iterable[str], convert: On
             attributes.setdefault(REAL, {})[name] = value
         real = attributes.get(REAL, {}).pop(name, None) if value.is_meta else None
         with torch.no_grad():
-            if real is not None:
-                attributes[name] = real.to(device, copy=True)
-            else:
-                attributes[name] = convert(value) if value.is_meta else value.to(device)
+            new = real.to(device, copy=True) if real is not None else convert(value) if value.is_meta else value.to(device)
+        attributes[name] = new
 
 
 def tied_parameters(module: torch.nn.Module) -> list[Places]:

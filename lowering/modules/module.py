@@ -79,6 +79,12 @@ class Lowered(Watched):
         restore_ties(ties)
         return self
 
+    def __copy__(self) -> Lowered:
+        # As of an eager module: both have one dict of parameters and one of children.  GraphModule's copy checks no arguments.
+        new: Any = object.__new__(type(self))
+        new.__dict__.update(self.__dict__)
+        return new
+
     def __deepcopy__(self, memo: dict[int, Any]) -> Lowered:
         new: Any = object.__new__(plain_class(type(self)))
         memo[id(self)] = new

@@ -50,10 +50,9 @@ def reduce_module(module: Lowered) -> tuple[Any, ...]:
     attributes = module.__dict__.copy()  # another thread may read attributes
     graphs = [attributes[key] for key in GRAPHS if isinstance(attributes.get(key), torch.fx.Graph)]
     if any(edited(module, graph) for graph in graphs):
-        where = module.purefx_place.path or "the root"
         raise UnsupportedProgram(
-            f"{where}: its graph was edited, and edited graphs cannot be pickled; pickle the module before the "
-            "edit, or save its state_dict() and repeat the edit after loading"
+            f"{module.purefx_place.path or 'the root'}: its graph was edited, and edited graphs cannot be pickled; pickle the "
+            "module before the edit, or save its state_dict() and repeat the edit after loading"
         )
     bodies = {id(body) for body in module.purefx_context.nested.values()} | set(map(id, graphs))
     state = {
@@ -69,12 +68,9 @@ def reduce_module(module: Lowered) -> tuple[Any, ...]:
 
 def edited(module: Any, graph: torch.fx.Graph) -> bool:
     """Return whether a graph differs from the original graph of the module."""
-    fresh = module.purefx_place.fx_graph(module)
-    return [_written(node) for node in fresh.nodes] != [_written(node) for node in graph.nodes]
-
-
-def _written(node: torch.fx.Node) -> tuple[Any, ...]:
-    return node.op, str(node.target), node.name, str(node.args), str(node.kwargs)
+    both = (module.purefx_place.fx_graph(module).nodes, graph.nodes)
+    fresh, mine = ([(n.op, str(n.target), n.name, str(n.args), str(n.kwargs)) for n in nodes] for nodes in both)
+    return fresh != mine
 
 
 def load_module(context: LoweringContext, key: Key, floating: bool) -> torch.nn.Module:  # noqa: FBT001  pickle calls by position

@@ -42,14 +42,7 @@ from purefx.transforms import (
 from tests.laws.aimed import aimed
 from tests.laws.aims import copied, crossing, repeated, split_across_sizes, split_somewhere, viewed, with_wrappers
 from tests.laws.checked import NORMAL_STACKS
-from tests.laws.cleaning import (
-    inputs_named,
-    lift_own_constants,
-    names_only,
-    names_restored,
-    reads_move,
-    restore_own_names,
-)
+from tests.laws.cleaning import inputs_named, lift_own_constants, names_only, names_restored, reads_move, restore_own_names
 from tests.laws.converting import (
     SWAPPED,
     devices_back,

@@ -138,7 +138,7 @@ def _args(program: px.Program, leaves: object) -> tuple[tuple[object, ...], dict
 
 
 def test_wrong_arguments(program: px.Program) -> None:
-    with pytest.raises(InputError, match=r"args do not fit a: takes 1 arguments \(x\), got 2 positional ones"):
+    with pytest.raises(InputError, match=r"args do not fit a: takes 1 argument \(x\), got 2 positional ones"):
         px.first_difference(program, program, (X, X))
     with pytest.raises(TypeError, match="b is a Model, not a program"):
         px.first_difference(program, Model(), (X,))

@@ -117,8 +117,8 @@ def test_a_root_is_traced_with_nested_arguments(to: Any) -> None:
     x, y, z = torch.ones(2), torch.ones(2) * 5, torch.ones(2) * 7
     root = px.lower(px.transform(px.import_ep(torch.export.export(Nested(), ((x, y), {"foo": z})))), to=to)
     expected = Nested()((x, y), {"foo": z})
-    flat = torch.fx.symbolic_trace(root, concrete_args=(PH, PH, PH))
-    assert torch.equal(flat(x, y, z), expected)
+    for placeholders in ((PH, PH, PH), None):
+        assert torch.equal(torch.fx.symbolic_trace(root, concrete_args=placeholders)(x, y, z), expected)
     for by_name in (False, True):
         around = Around(root, by_name=by_name)
         assert torch.equal(torch.fx.GraphModule(around, Through().trace(around))(x, y, z), expected)

@@ -35,6 +35,7 @@ COPIES: dict[str, Callable[[Any], Any]] = {
     "pickle": lambda module: pickle.loads(pickle.dumps(module)),
     "torch.save": saved,
     "deepcopy": copy.deepcopy,
+    "copy": copy.copy,  # shares the state, as in eager mode
     "twice": lambda module: copy.deepcopy(saved(saved(module))),
 }
 
@@ -43,7 +44,7 @@ COPIES: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("way", COPIES)
 def test_a_copy_is_a_module_of_its_own(to: str, form: str, way: str) -> None:
-    """Eager's numbers and state three times, ties, persistence; the first module is not touched."""
+    """Eager's numbers and state three times, ties, persistence; the first module is not touched, unless the copy is shallow."""
     model, ep = mixed(form)
     module, (args, _) = lowered(ep, to), mixed_args()
     before = copy.deepcopy(module.state_dict())
@@ -51,7 +52,7 @@ def test_a_copy_is_a_module_of_its_own(to: str, form: str, way: str) -> None:
     agree(other, model, three(lambda: mixed_args(4 if "dynamic" in form else 3)))
     assert other.first.up.weight is other.second.up.weight
     assert isinstance(other, torch.fx.GraphModule if to == "graph_module" else torch.export.UnflattenedModule)
-    assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
+    assert way == "copy" or all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
     with pytest.raises(px.errors.InputValueError, match="argument scale"):
         other(*args, scale=torch.ones(9, 9, 9))
 

@@ -268,6 +268,12 @@ def test_explain_says_why_it_stays(rule: px.RuleSet, before: str, why: str) -> N
 def test_explain_counts_what_was_replaced() -> None:
     report = NO_NEG.explain(program := given("a = aten.neg.default(x); b = aten.neg.default(a); e = aten.exp.default(b); e"))
     assert (report.program, report.left, str(report)) == (NO_NEG(program), (), "replaced: <lambda> 2 times")
+    assert px.rule(at=px.op(torch.ops.aten.neg.default))(lambda m: next(iter(m.arguments.values())))(program) != program
+
+
+def test_explain_says_that_functions_are_not_operators() -> None:
+    program = px.import_fx(torch.fx.symbolic_trace(lambda x: torch.nn.functional.relu(x)))
+    assert "rules match operators, not torch.nn.functional.relu; export" in str(NO_NEG.explain(program))
 
 
 BODY = """

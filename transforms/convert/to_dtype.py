@@ -26,9 +26,9 @@ from ...ir.signature import TensorType, UserInput
 from ...ir.state import SlotKind, State
 from ...ir.state_changes import as_plain, dressed, has_window, kind_of_state
 from ..cleanup import infer
+from ..dispatch import is_check
 from ..inline import inline
 from ..outline.merged import outlined_like
-from ..regions import is_check
 from ..transformation import transformation
 
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)

@@ -1,4 +1,4 @@
-"""Pass values across a preserved call signature that does not name them.
+"""Pass ivals between module calls: values that cross a preserved call without being in its signature.
 
 Contents of state are copied to the state and read again; sizes are recomputed where they are used.
 """

@@ -1,7 +1,7 @@
 """Outline a flat program: turn it into the tree of module calls.
 
-``schedule`` makes the nodes of each call contiguous, ``extraction`` extracts the calls; ``merged`` combines this with
-``deduplicate``.
+``outline`` makes the nodes of each call contiguous, ``extraction`` extracts the calls, and ``merged`` does this and
+``deduplicate`` in one walk.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from ...ir.origins import input_meta
 from ...ir.persistent import pmap
 from ...ir.program import Program
 from ...ir.rewriter import Relocation
-from ..regions import call_nodes
+from ..dispatch import call_nodes
 from ..shared_bodies import placed
 
 

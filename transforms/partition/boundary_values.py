@@ -17,8 +17,8 @@ from ...ir.graph import Graph, Input, Node, Op
 from ...ir.names import Names, word_of
 from ...ir.program import Program
 from ...ir.signature import GIVEN
+from ..dispatch import with_results
 from ..inline import inline
-from ..regions import with_results
 from ..shared_bodies import value_only
 from ..transformation import UNLIMITED, Fuel, transformation
 from .cut import cut, is_outlined, outlined_inside, with_bodies_of, without_part_names

@@ -21,9 +21,9 @@ from ...ir.program import Module, Program
 from ...ir.rewriter import Relocation, Rewriter
 from ...ir.state import Slot, State
 from ...ir.verify import verify
+from ..dispatch import call_nodes
 from ..inline import inline
 from ..outline import outline
-from ..regions import call_nodes
 from ..transformation import transformation
 from .placement import READ, Placing
 

@@ -21,8 +21,8 @@ from ...ir.effects.resolved import resolver
 from ...ir.errors import RuleError
 from ...ir.graph import Graph, Node, Op, place_of
 from ...ir.program import Program
+from ..dispatch import is_check
 from ..memory import Memory, computes, is_view, output_aliases
-from ..regions import is_check
 from .draft import Draft
 from .explanation import BETWEEN, TWO_NODES, Skip
 from .match import Match

@@ -382,8 +382,7 @@ class Match:
         Raises:
             RuleError: the value reads no state.
         """
-        slot = self._slot(what)
-        if slot is None:
+        if (slot := self._slot(what)) is None:
             raise RuleError(f"m.drop: {what!r} reads no state")
         self.notes.dropped[slot] = self.notes.reads[self._arg(what).name] = None
 
@@ -403,5 +402,5 @@ def _checked(name: str, value: Any) -> torch.Tensor:
 
 def generator_states() -> list[torch.Tensor]:
     """Return the states of torch's generators; a draw changes them."""
-    others = torch.cuda.default_generators if torch.cuda.is_initialized() else ()
-    return [generator.get_state() for generator in (torch.default_generator, *others)]
+    every = (torch.default_generator, *(torch.cuda.default_generators if torch.cuda.is_initialized() else ()))
+    return [generator.get_state() for generator in every]

@@ -420,21 +420,19 @@ def operator_named(function: Any) -> tuple[str, Sequence[Any]]:
     Raises:
         RuleError: no such operator exists.
     """
-    function = overload_of(function)
-    name = str(getattr(function, "__name__", function)).partition(".")[0]
+    function = overload_of(function.target if type(function) is Op else function)
+    whole = str(getattr(function, "__name__", function))
+    name = whole.partition(".")[0]
     if isinstance(function, OpOverload):
         overloads = [function]
     elif isinstance(function, OpOverloadPacket):
         overloads = [getattr(function, overload) for overload in function.overloads()]
     else:
-        equivalent = f"__{name.removeprefix('bitwise_')}__"  # the exporter writes `x & y` as `aten.__and__`
-        several = [*overloads_of(name), *overloads_of(equivalent)]
+        several = [*overloads_of(name), *overloads_of(f"__{name.removeprefix('bitwise_')}__")]  # `x & y` is `aten.__and__`
         overloads = [one for one in several if "Tensor" in str(schema_of(one)).partition("->")[2]]
     if not overloads:
-        near = did_you_mean(name, dir(torch.ops.aten))
-        raise RuleError(
-            f"{name!r} is not an operator of aten{near}; write torch.ops.<library>.<operator>, or px.module(path or class)"
-        )
+        advice = f"{did_you_mean(whole, dir(torch.ops.aten))}; write torch.ops.<library>.<operator>, or px.module(path or class)"
+        raise RuleError(f"{whole!r} is not an operator of aten{advice}")
     found = [one for one in overloads if not any(each.is_written for each in parameters_of(one))]
     if not found:
         raise RuleError(f"{name} writes into its arguments, and rules cannot write: {INSTEAD}")

@@ -16,15 +16,7 @@ from attrs import evolve
 from purefx.ir.arguments import Arg, Ref, refs_in
 from purefx.ir.graph import Graph, Input, Node
 from purefx.ir.program import Program
-from purefx.ir.signature import (
-    InputGradient,
-    OutputSpec,
-    StateGradient,
-    TensorType,
-    Token,
-    UserInput,
-    UserOutput,
-)
+from purefx.ir.signature import InputGradient, OutputSpec, StateGradient, TensorType, Token, UserInput, UserOutput
 from purefx.ir.state import SlotKind
 from purefx.laws import toy
 from purefx.laws.strategies.programs import Stage, programs
