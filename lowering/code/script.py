@@ -123,8 +123,7 @@ def _source(function: Callable[..., Any]) -> str:
 
 
 def _flat(program: Program) -> Program:
-    program = join(program) if "split" in program.facts else program
-    flat = sink_state(inplace_mutations(remove_effect_tokens(inline(program))))
+    flat = sink_state(inplace_mutations(remove_effect_tokens(inline(join(program)))))
     for _, node in flat.nodes():
         if type(node.do) is Op and node.do.name.startswith("purefx.") and not is_boundary(node):
             raise UnsupportedProgram(f"{node.do.name} has no counterpart in torch.fx; reduce the program first, px.minimize(...)")

@@ -60,6 +60,7 @@ def test_it_is_called_as_eager_calls_it_and_stays_tied(to: Any) -> None:
     held, value = tied()
     assert verify(value) == ()
     lowered: Any = px.lower(value, to=to)
+    assert [node.target for node in lowered.graph.nodes if node.op == "call_module"] == ["blocks.m"]
     x, mine = torch.randn(2, 2), copy.deepcopy(held)
     seen: list[str] = []
     lowered.blocks.m.register_forward_hook(lambda *_: seen.append("hook"))

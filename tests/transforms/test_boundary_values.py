@@ -50,6 +50,8 @@ def test_a_body_that_others_call_is_left_to_them() -> None:
         "d = call @s0(c) as s3",
         "return (d,)",
     ]
+    every_call_changes = "\na = call @s0(x) as s0\nb = call @s0(a) as s1\nc = call @s2(b, x) as s2\nreturn (c,)\n"
+    assert [part.graph for part in px.parts(relayed(every_call_changes, NEG, ADD))] == ["s0_1", "s0", "s2"]
 
 
 def test_a_result_that_was_taken_twice_is_taken_once() -> None:
@@ -132,11 +134,7 @@ STAYING = """
     ("first", "between", "last"),
     [
         (["size = aten.sum.default(x)"], "aten.neg.default(x)", "Tensor"),
-        (
-            ["t = aten.sum.default(x)", "size = aten.item.default(t)", "v = aten.add_.Scalar(t, 1)"],
-            "aten.neg.default(x)",
-            "Scalar",
-        ),
+        (["t = aten.sum.default(x)", "size = aten.item.default(t)", "v = aten.neg_.default(t)"], "aten.neg.default(x)", "Scalar"),
         (["size = aten.item.default(x)"], "aten.add_.Scalar(x, 1)", "Scalar"),
     ],
     ids=["a tensor", "read before a write in its part", "read before a write of a part between"],

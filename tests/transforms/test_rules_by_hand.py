@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 from torch.nn import functional
 
 import purefx as px
@@ -32,25 +31,14 @@ COPY = px.rule(lambda x: torch.t(x)).becomes(lambda m, x: x.clone())
 VIEWS = px.rule(lambda x: x.view([2]).view([2])).becomes(lambda m, x: x.view([2]))
 LESS = px.rule(lambda x: functional.dropout(x, 0.5)).becomes(lambda m, x: functional.dropout(x, 0.25))
 EITHER = px.rule(lambda x: torch.neg(px.any_of(torch.relu(x), torch.exp(x)))).becomes(lambda m, x: torch.tanh(x))
-
-
 OUTSIDE = px.rule(lambda x, shape: torch.relu(px.through(x.exp(), shape))).becomes(
     lambda m, x, shape: shape(torch.clamp_min(x.exp(), 0))
 )
 GATED = px.rule(lambda x: (either := px.any_of(torch.relu(x), torch.exp(x))) * either).becomes(lambda m, x: torch.tanh(x))
-
-
-def drawn_once(x: Tensor) -> Tensor:
-    y = functional.dropout(x, 0.5)
-    return y + y
-
-
-def drawn_twice(x: Tensor) -> Tensor:
-    return functional.dropout(x, 0.5) + functional.dropout(x, 0.5)
-
-
-DRAWN_ONCE = px.rule(drawn_once).becomes(lambda m, x: functional.dropout(x, 0.5) * 2)
-DRAWN_TWICE = px.rule(drawn_twice).becomes(lambda m, x: functional.dropout(x, 0.5) * 2)
+DRAWN_ONCE = px.rule(lambda x: (y := functional.dropout(x, 0.5)) + y).becomes(lambda m, x: functional.dropout(x, 0.5) * 2)
+DRAWN_TWICE = px.rule(lambda x: functional.dropout(x, 0.5) + functional.dropout(x, 0.5)).becomes(
+    lambda m, x: functional.dropout(x, 0.5) * 2
+)
 DOUBLED = px.rule(lambda x: torch.relu(x) + torch.relu(x)).becomes(lambda m, x: torch.relu(x) * 2)
 
 
@@ -263,6 +251,15 @@ def test_explain_says_why_it_stays(rule: px.RuleSet, before: str, why: str) -> N
     report = rule.explain(program)
     assert report.program is program and [left.why for left in report.left] == [why]
     assert str(report).startswith("nothing was replaced\nleft: ") and str(report).endswith(why)
+
+
+@pytest.mark.parametrize(("between", "moves"), [("", True), (f"{SIN}; ", False)])
+def test_a_wait_does_not_move_behind_a_read_of_its_memory(between: str, moves: bool) -> None:
+    wait = torch.ops._c10d_functional.wait_tensor
+    waiting = px.rule(lambda x: torch.neg(x), any_effects=True).becomes(lambda m, x: wait(x))
+    program = waiting(given(f"w = aten.neg.default(x); {between}r = aten.relu.default(w); r"))
+    later = px.rule(lambda x: torch.relu(wait(x))).becomes(lambda m, x: torch.tanh(wait(x)))(program)
+    assert (later is not program) is moves
 
 
 def test_explain_counts_what_was_replaced() -> None:

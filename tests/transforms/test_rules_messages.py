@@ -94,6 +94,8 @@ WRONG: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: relu(lambda m, x: torch.mm(x, x))(program()), RuleError, "the replacement raised RuntimeError: "),
     (lambda: relu(lambda m, x: x if x.sum() > 0 else -x)(program()), RuleError, "known only at run time"),
     (lambda: relu(lambda m, x: torch.rand_like(x))(program()), RuleError, "the replacement\ndraws random numbers"),
+    (lambda: relu(lambda m, x: torch.ops._c10d_functional.wait_tensor(x))(program()), RuleError,
+     "the match is pure, but the replacement\ncompletes;"),
     (lambda: relu(lambda m, x: m.parameter("a.b", torch.ones(1)))(program()), RuleError, "cannot be the name of state"),
     (lambda: relu(lambda m, x: m.parameter("a", 3))(program()), RuleError, "is a tensor with numbers, not 3"),
     (lambda: relu(lambda m, x: m.read("lin"))(tree()), RuleError, "the program has no state 'a.act.lin'"),

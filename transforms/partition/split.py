@@ -246,7 +246,7 @@ def split_balanced(program: Program, k: int, *, cost: Cost = "bytes") -> Program
             f"split_balanced: the program can be split into 1 to {len(segments)} parts, because it cannot be cut in more places; "
             f"k is {k}"
         )
-    costs = _costs(flat, cost)
+    costs = _costs(flat, cost, items)
     sizes = [sum([costs[number] for number in segment]) for segment in segments]
     nodes = graph.nodes
     depths = [0, *(_shared(nodes[one[-1]], nodes[two[0]]) for one, two in pairwise(segments)), 0]
@@ -278,7 +278,7 @@ def _segments(flat: Program, items: list[int]) -> list[list[int]]:
     return segments
 
 
-def _costs(flat: Program, cost: Any) -> list[float]:
+def _costs(flat: Program, cost: Any, items: list[int]) -> list[float]:
     if cost == "bytes":
         return _parameter_bytes(flat)
     if cost == "flops":
@@ -289,12 +289,12 @@ def _costs(flat: Program, cost: Any) -> list[float]:
         )
     if not callable(cost):
         raise TypeError(f'split_balanced: cost is "bytes", "flops" or a function of a node, not a {type(cost).__name__}')
-    found: list[float] = []
-    for node in flat.main.nodes:
-        value: Any = 0 if type(node.do) is Get or follows(node, flat.main) else cost(node)
+    found = [0.0] * len(flat.main.nodes)
+    for number in items:
+        value: Any = cost(node := flat.main.nodes[number])
         if not isinstance(value, int | float) or not 0 <= value < float("inf"):
             raise ValueError(f"split_balanced: cost returns {value!r} for node {node.name!r}; return a number of at least 0")
-        found.append(value)
+        found[number] = value
     return found
 
 
