@@ -85,8 +85,7 @@ class Contents:
     @property
     def kind(self) -> str:
         """The dtype, the shape and the device as text."""
-        device = device_of(self.tensor)
-        place = "" if device.type == "cpu" else f" on {device}"
+        place = "" if device_of(self.tensor).type == "cpu" else f" on {device_of(self.tensor)}"
         return f"{str(self.tensor.dtype).removeprefix('torch.')}{list(self.tensor.shape)}{place}"
 
     def __repr__(self) -> str:
