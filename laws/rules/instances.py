@@ -465,11 +465,11 @@ def instances(
         exact: whether results are compared bit by bit; otherwise types coarser than single precision are left out.
 
     >>> import purefx as px
-    >>> found = [each for each in instances(px.rule(lambda x: torch.relu(x)), number=0) if each]
+    >>> found = [each for each, _ in zip(instances(px.rule(lambda x: torch.relu(x)), number=0), range(150)) if each]
     >>> found[0]
     (x=int32[2, 1])
     >>> several = [x for each in found for _, x in each.leaves if x.value.dtype is torch.bfloat16]
-    >>> len(several) > 9 and all(x.at(CALLS - 1).isfinite().all() for x in several)
+    >>> len(several) > 3 and all(x.at(CALLS - 1).isfinite().all() for x in several)
     True
     """
     draw, seen = random.Random(number), set[str]()  # noqa: S311  not secret
