@@ -353,7 +353,7 @@ def _strides(value: Any) -> tuple[int, ...] | None:
 
 
 def described(value: Any) -> Hashable:
-    """Return a description of a fake value: values with equal descriptions have equal types, sizes, strides and devices.
+    """Return a description of a fake value: its type, sizes, device, and the strides of dimensions that are not of size 1.
 
     >>> described(torch.ones(2, 3))
     (torch.float32, device(type='cpu'), torch.strided, torch.Size([2, 3]), (3, 1))

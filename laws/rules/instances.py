@@ -225,6 +225,9 @@ def kinds_of(part: fx.Node, operand: fx.Node) -> list[str]:
     >>> pattern = Pattern.of(lambda x, y: torch.add(x, y))
     >>> kinds_of(pattern.results[0], pattern.results[0].args[1])
     ['Tensor', 'number']
+    >>> normed = Pattern.of(lambda x: torch.nn.functional.layer_norm(x, [2]))  # with a parameter that patterns ignore
+    >>> kinds_of(normed.results[0], normed.results[0].args[0])
+    ['Tensor']
     """
     if role(part) not in ("operator", "arithmetic"):
         return ["Tensor"]
@@ -462,8 +465,12 @@ def instances(
         exact: whether results are compared bit by bit; otherwise types coarser than single precision are left out.
 
     >>> import purefx as px
-    >>> next(each for each in instances(px.rule(lambda x: torch.relu(x)), number=0) if each)
+    >>> found = [each for each, _ in zip(instances(px.rule(lambda x: torch.relu(x)), number=0), range(150)) if each]
+    >>> found[0]
     (x=int32[2, 1])
+    >>> several = [x for each in found for _, x in each.leaves if x.value.dtype is torch.bfloat16]
+    >>> len(several) > 3 and all(x.at(CALLS - 1).isfinite().all() for x in several)
+    True
     """
     draw, seen = random.Random(number), set[str]()  # noqa: S311  not secret
     given = [] if operands is None else _given(rule, operands, number)

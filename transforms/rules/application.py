@@ -31,7 +31,7 @@ from .legality import Legality
 from .match import Match
 from .matching import Found, Search, root_of
 from .pattern import Through, role
-from .trace import Template, described
+from .trace import Template, operands_key
 
 
 class Sweep:
@@ -199,12 +199,12 @@ class Sweep:
         notes.nodes, notes.results = nodes, results
 
     def _template(self, rule: Any, place: Match) -> tuple[Template, Sequence[Any]]:
-        # The traced replacement and its operands; cached by described operands, unless it depends on more.
+        # The traced replacement and its operands; cached by its operands, unless it depends on more.
         values = [place.found.values.get(name) for name in rule.variables]
         chosen = [value for part, value in place.found.values.items() if role(part) == "any_of"]
         refs = [*dict.fromkeys(refs_in(tuple(values), ()))]
         names = {name: f"{number}" for number, name in enumerate(refs)}
-        key = rule, tuple(chosen), described(tuple(values), names, place.val)
+        key = rule, tuple(chosen), operands_key(tuple(values), names, place.val)
         if key in self.work.templates:
             template = self.work.templates[key]
             return template, [*map(Ref, refs), *template.sources[len(refs) :]]

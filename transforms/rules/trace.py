@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 from ...ir.arguments import Arg, Items, Ref
 from ...ir.errors import RuleError
 from ...ir.graph import Get, Node, Stack
-from ...ir.inference import FakeValues
+from ...ir.inference import FakeValues, described
 from ...ir.inference.values import depends_on_contents
 from ...ir.meta import Meta
 from ...ir.names import Names, stem_of, word_of
@@ -205,21 +205,21 @@ class _Apart(TorchFunctionMode):
         return tensor if isinstance(tensor, FakeTensor) else self.operands.of_state(tensor, tensor)
 
 
-def described(value: Any, names: Mapping[str, str], value_of: Callable[[Ref], Any]) -> Hashable:
-    """Return the properties of operands that affect operators, and which operands are the same value.
+def operands_key(value: Any, names: Mapping[str, str], value_of: Callable[[Ref], Any]) -> Hashable:
+    """Return a key for the replacement on some operands: their types, exact strides, and which operands are the same value.
 
     Args:
         value: the operands.
         names: a number for each value of the program.
         value_of: returns its fake value.
 
-    >>> described((Ref("x"), 2), {"x": "0"}, lambda ref: None)
+    >>> operands_key((Ref("x"), 2), {"x": "0"}, lambda ref: None)
     (<class 'tuple'>, (('0', (<class 'NoneType'>, 'None')), (<class 'int'>, '2')))
     """
     if type(value) is Ref:
-        return names[value.name], described(value_of(value), names, value_of)
-    if isinstance(value, FakeTensor):
-        return value.dtype, tuple(map(str, value.shape)), tuple(map(str, value.stride())), value.fake_device
+        return names[value.name], operands_key(value_of(value), names, value_of)
+    if isinstance(value, FakeTensor):  # strides of dimensions of size 1 choose memory formats
+        return described(value), value.layout is torch.strided and tuple(map(str, value.stride()))
     if isinstance(value, list | tuple):
-        return type(value), tuple([described(each, names, value_of) for each in value])
+        return type(value), tuple([operands_key(each, names, value_of) for each in value])
     return type(value), str(value)
