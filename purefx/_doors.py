@@ -44,6 +44,8 @@ NOT_THE_USERS = (
     "<",
 )
 """Prefixes of files that are not the user's code."""
+PYTHON = Path(os.__file__).parent
+"""The folder of the standard library, whose files are not either; the folders in it may be packages of the user."""
 
 
 def capture(
@@ -149,10 +151,9 @@ def _lines(error: BaseException) -> Iterator[tuple[str, int, str]]:
     found: BaseException | None = error
     while found is not None and id(found) not in seen:
         seen.add(id(found))
-        raised = [(frame.filename, frame.lineno or 0, frame.name) for frame in traceback.extract_tb(found.__traceback__)]
-        traced = [(frame.filename, frame.lineno or 0, frame.name) for frame in getattr(found, "real_stack", None) or ()]
-        for frames in (traced, raised):
-            yield from [frame for frame in reversed(frames) if not frame[0].startswith(NOT_THE_USERS)]
+        for frames in (getattr(found, "real_stack", None) or (), traceback.extract_tb(found.__traceback__)):
+            lines = [(frame.filename, frame.lineno or 0, frame.name) for frame in reversed(frames)]
+            yield from [line for line in lines if not line[0].startswith(NOT_THE_USERS) and Path(line[0]).parent != PYTHON]
         found = found.__cause__ or found.__context__
 
 

@@ -55,8 +55,9 @@ def test_errors_name_the_users_line(kind: type[nn.Module], strict: bool) -> None
     assert f"cannot export {kind.__name__}" in said
     assert f'File "{__file__}"' in said
     assert "# this line" in said.splitlines()[2]
-    assert refused.value.__cause__ is not None
-    assert isinstance(refused.value, RuntimeError)
+    assert refused.value.__cause__ is not None and isinstance(refused.value, RuntimeError)
+    with pytest.raises(px.errors.CaptureError, match=r"cannot export \w+: TypeError: too many positional arguments"):
+        px.capture(kind(), (X, X))  # no line of the standard library
 
 
 def test_threads() -> None:
