@@ -18,6 +18,7 @@ from purefx.ir.verify import check
 from purefx.laws.strategies import Stage
 from purefx.laws.tiers import TIERS, Tier, drawn_cases, share
 from purefx.transforms import pipeline
+from tests.transforms.small import tree
 from tests.verify.test_corruptions import imported
 
 Pass = Callable[[Program], Program]
@@ -88,9 +89,7 @@ def _same_origin(mine: Origin, theirs: Origin) -> bool:
 
 
 MANY: dict[Tier, int] = {"toy": 60, "aten": 40, "modules": 6}
-
 STAGES: tuple[Stage, ...] = ("flat", "sunk", "ivals")
-
 STEPS, TOGETHER = (px.outline, px.deduplicate), pipeline.outlined_and_deduplicated
 
 
@@ -104,6 +103,18 @@ def test_fused_is_stepwise(tier: Tier, stage: Stage) -> None:
 def test_fused_is_stepwise_for_real_programs() -> None:
     for program in imported():
         assert fused_faults(program, STEPS, TOGETHER) == []
+
+
+CIRCLES = "\n".join(
+    f"p{m} = aten.neg.default({x})  in {m} / .{a}\nq{m} = aten.abs.default({x})  in {m} / .{b}\n"
+    f"r{m} = aten.add.Tensor(p{m}, q{m})  in {m} / .{a}\ns{m} = aten.mul.Tensor(q{m}, r{m})  in {m} / .{b}"
+    for m, x, a, b in ("mxab", ("n", "sm", "b", "a"))
+)
+
+
+@pytest.mark.filterwarnings("ignore::purefx.errors.FlatCallWarning")
+def test_bodies_with_calls_that_stay_flat_are_equal_only_if_the_calls_are() -> None:
+    assert fused_faults(tree(f'graph @""(x) {{\n{CIRCLES}\nreturn (sn,)\n}}'), STEPS, TOGETHER) == []
 
 
 def test_the_default_pipeline_is_its_steps() -> None:

@@ -67,11 +67,8 @@ def test_generated_code_is_shared_by_equal_bodies() -> None:
 
 def test_meta_device() -> None:
     """Moving maps the state and every device literal."""
-    makes = module_class(
-        "Makes", lambda self, x: self.linear(x) + torch.arange(4, device=x.device), linear=lambda: nn.Linear(4, 4)
-    )
-
-    module = lowered(makes(), torch.ones(1, 4), device="meta")
+    kind = module_class("M", lambda self, x: self.linear(x) + torch.arange(4, device=x.device), linear=lambda: nn.Linear(4, 4))
+    module = lowered(kind(), torch.ones(1, 4), device="meta")
     assert {p.device.type for p in module.parameters()} == {"meta"}
     assert module(torch.ones(1, 4, device="meta")).device.type == "meta"
 

@@ -125,7 +125,6 @@ def test_exports_again_with_dynamic_shapes_by_name(to: str, form: str, strict: b
 def test_signature_names() -> None:
     """Positional, keyword-only and nested arguments have the original's names; a name that Python cannot have gives up."""
     kind = module_class("Named", lambda self, x, y=None, *, flag=None: x["a"] + y + flag)
-
     x = torch.ones(2)
     module = lowered(torch.export.export(kind(), ({"a": x},), {"flag": x, "y": x}))
     assert str(inspect.signature(module.forward)) == "(x, *, flag, y)"  # in which order keywords stood is not exported
@@ -134,7 +133,6 @@ def test_signature_names() -> None:
     assert torch.equal(module({"a": x}, flag=x, y=x), 3 * x)
 
     kind = module_class("Star", lambda self, *xs, **named: xs[0] + xs[1] + named["k"])
-
     ep = torch.export.export(kind(), (x, x), {"k": x})
     module = lowered(ep)
     assert torch.equal(module(x, x, k=x), 3 * x)

@@ -70,13 +70,11 @@ PARTS = px.rule(lambda x: torch.neg(x)).becomes(lambda m, x: torch.exp(x))
 WHOLE = px.rule(lambda x: torch.relu(torch.neg(x))).becomes(lambda m, x: torch.tanh(x))
 LONGER = px.rule(lambda x: torch.relu(x)).becomes(lambda m, x: torch.tanh(torch.exp(x)))
 LISTED = px.rule(lambda x: torch.cat(x), once=True).becomes(lambda m, x: torch.cat([torch.neg(one) for one in x]))
-
 EXP, AND = "y = aten.exp.default(x)", "w = aten.add_.Tensor"
 SIN, COS = "a = aten.sin.default(x)", "b = aten.cos.default(x)"
 TANH = "tanh = aten.tanh.default(x)"
 OPEN, SHUT = "o = toy.open() ! opens", "c = toy.shut() ! closes"
 DROP = "aten.dropout.default(x, 0.5, True)"
-
 CLONE = "a = aten.clone.default(x)"
 OF_THREE = f"{TANH}; tanh_1 = aten.tanh.default(x); add = aten.add.Tensor(tanh_1, z); exp = aten.exp.default(z); tanh, add, exp"
 OF_TWO = "mul = aten.mul.Tensor(x, z); sub = aten.sub.Tensor(x, z)"

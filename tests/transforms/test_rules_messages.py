@@ -17,7 +17,6 @@ from tests.programs import exported, parent
 from tests.transforms.test_rules_by_hand import given
 
 Function = Callable[..., Any]
-
 X = torch.linspace(-1, 1, 8).reshape(2, 4)
 
 

@@ -260,7 +260,6 @@ def test_flops_are_counted_as_torch_counts_them() -> None:
 
 
 WRITES = [node("a1", NEG, "x"), node("b", ADD_, "x", 1), node("a2", NEG, "x")]
-
 CUT = [px.Node("open", region(1)), node("a", NEG, "x"), node("b", NEG, "a"), px.Node("shut", region(-1))]
 
 

@@ -143,7 +143,7 @@ class _Merging:
             write_operands(entry, tokens, positions, inner)
             positions[entry.name] = len(positions)
             add(";")
-        outputs = [positions.get(name, -1) for name in scope.outputs]
+        outputs = [positions[name] for name in scope.outputs]
         tokens += outputs if len(outputs) == 1 else (OPENING[tuple], *outputs, ")")
         known = self.signatures.get(scope.frame) if len(self.signatures) and scope.frame is not None else None
         add("" if known is None else f" {known.in_spec} {known.out_spec} {known.arg_names}")
@@ -152,7 +152,7 @@ class _Merging:
     def _write_call(self, scope: Scope, outer: str, tokens: list[Hashable], positions: dict[str, int]) -> None:
         number = self.classes[scope]
         tokens += ("call", relative(scope.path, outer), self.same[scope.path, number], number)
-        tokens.extend([positions.get(name, -1) for name in scope.inputs])
+        tokens.extend([positions[name] for name in scope.inputs])
         if len(scope.outputs) != 1:
             positions[f"; {len(positions)}"] = len(positions)  # the tuple, which only its projections use
         for name in scope.outputs:
