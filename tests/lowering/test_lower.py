@@ -84,8 +84,7 @@ def test_the_collector_is_left_as_it_was() -> None:
     """Import and lowering pause the collector and restore what they found."""
     ep = exported(Block(), torch.ones(1, 4))
     assert gc.isenabled()
-    program = px.import_ep(ep)
-    px.lower(program)
+    px.lower(px.import_ep(ep))
     assert gc.isenabled()
     gc.disable()
     try:

@@ -14,7 +14,6 @@ from tests.programs import parent
 
 SET_GRAD = "torch._C._set_grad_enabled"
 X = torch.linspace(-2, 2, 16).reshape(4, 4)
-
 TOKENS = {"off": f"{SET_GRAD}(False)", "on": f"{SET_GRAD}(True)", "half": 'torch.amp.autocast_mode._enter_autocast("cpu")'}
 
 

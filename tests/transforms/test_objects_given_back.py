@@ -152,3 +152,8 @@ def test_who_swaps_may_say_what_later_uses_mean() -> None:
         for by in (Casts(torch.neg), px.capture(Casts(torch.neg), (X,))):
             swapped = px.swap_modules(program, {"a": by}, through=through)  # type: ignore[arg-type]
             torch.testing.assert_close(px.lower(swapped)(X), X * factor, rtol=0, atol=0)
+
+
+def test_an_argument_that_is_given_back_in_a_body_and_is_used_once_is_the_result() -> None:
+    program = program_of(Parent(lambda p, x: p.m(x), m=Parent(lambda p, x: p.a(x).exp(), a=nn.Identity())), ("m.a",), args=(X,))
+    assert torch.equal(px.lower(px.swap_modules(program, {"m.a": Casts(torch.neg)}))(X), (-X).exp())

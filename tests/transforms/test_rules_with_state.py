@@ -16,7 +16,6 @@ import purefx as px
 from tests.programs import Tower, exported, parent
 
 X = torch.linspace(-1, 1, 8).reshape(2, 4)
-
 ONES = torch.ones(4)
 
 
