@@ -43,9 +43,8 @@ class Sweep:
     """
 
     def __init__(self, work: Application, name: str) -> None:
-        self.work, self.name = work, name
+        self.work, self.name, self.fakes = work, name, work.fakes
         self.program, self.pending, self.fuel, self.hits = work.program, work.pending, work.fuel, work.hits[name]
-        self.fakes = work.fakes
         self.graph = work.program.graphs[name]
         self.classes: Mapping[str, int] = {}
         """The class of each instance, if they disagree: the walk stops there, and continues after the split."""
@@ -184,7 +183,7 @@ class Sweep:
         if not place.holds(rule.where):
             raise Skip(CONDITION)
         template, sources = self._template(rule, place)
-        root, roots, has_values = found.nodes[0], found.roots, not (template.makes_sizes or self.work.has_regions)
+        root, roots, has_values = found.nodes[0], found.roots, not (template.makes_sizes or self.name in self.work.inside)
         meta = meta_of(root, origin_of_match(place, rule.name))
         nodes, results = template.at(root, place.stack, sources, names, meta, has_values=has_values)
         if type(root.do) is Call:
@@ -221,17 +220,13 @@ class Application:
 
     def __init__(self, program: Program, rules: Any, fuel: Fuel) -> None:
         self.before = self.program = program
-        self.is_top_down = rules.is_top_down
-        self.fuel = fuel
+        self.is_top_down, self.fuel = rules.is_top_down, fuel
         self.left: dict[str, list[Left]] = {}
         """The matches that the last walk over each graph skipped."""
         self.by_id = {id(root): several for root, several in rules.index.items()}  # the hash of an operator of torch is slow
-        self.pending, self.fakes = Pending(program, {}), FakeValues(program)
+        self.pending, self.fakes, self.inside = Pending(program, {}), FakeValues(program), inside_regions(program)
         self.templates: dict[Any, Template] = {}
         self.hits = {name: RewriteLog(name, program.graphs[name]) for name in program.order}
-        effects = [do.effects for name in program.order for do in program.graphs[name].distinct if type(do) is Op]
-        self.has_regions = any(each.scope or each.through_bodies for each in effects)
-        """Whether operators run bodies or open regions: these affect values, so values of new nodes are inferred."""
 
     def run(self) -> Program:
         """Return the program after the rules; the same object if none matched.
@@ -254,7 +249,7 @@ class Application:
     def _walk(self, todo: Iterable[str]) -> list[str]:
         # A match may enable another one before it, so changed graphs are walked again.
         program = self.program
-        self.pending = Pending(program, self.pending.dropped)
+        self.pending, self.inside = Pending(program, self.pending.dropped), inside_regions(program)
         walks = [Sweep(self, name) for name in todo]
         self.left.update({walk.name: walk.left for walk in walks})
         graphs = {walk.name: walk.run() for walk in walks}
@@ -290,9 +285,19 @@ class Application:
         graphs, sources = specialised(program, keys, lambda place: program.graphs[place[0]], Names(program.graphs))
         self.program = self._inferred(program.with_graphs(graphs))  # values that differed may be known in each version
         versions = [new for new, old in sources.items() if new != old]
-        for new in versions:
-            self.hits[new] = RewriteLog(new, self.program.graphs[new], self.hits[sources[new]].made)
+        self.hits.update({new: RewriteLog(new, self.program.graphs[new], self.hits[sources[new]].made) for new in versions})
         return versions
+
+
+def inside_regions(program: Program) -> Collection[str]:
+    """Return the ids of the graphs that open or close regions, that operators run, or that such graphs call.
+
+    Regions affect values, so the values of new nodes in these graphs are inferred.
+    """
+    found = {name for name, graph in program.graphs.items() if any(type(do) is Op and do.effects.scope for do in graph.distinct)}
+    for name in reversed(program.bottom_up):
+        found.update(*[node.callees for node in program.graphs[name].callers if type(node.do) is Op or name in found])
+    return found
 
 
 def check_call(m: Match, made: Sequence[Node]) -> None:
