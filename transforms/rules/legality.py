@@ -104,19 +104,20 @@ class Legality:
 
     def shares_alike(self, roots: Sequence[Node], inner: Sequence[Node], made: Sequence[Node], results: Sequence[Ref]) -> bool:
         """Return whether the results alias the same observable memory as the roots of the match."""
-        is_written = self.is_acting and bool(self._sets.written)
-        seen = [is_written or root.name in self._escaping for root in roots]
-        if not any(seen):
-            return True
         were = [self._memory(root.name, inner) for root in roots]
         are = [self._memory(result.name, made) for result in results]
-        for is_seen, (before, old, _), (after, new, _) in zip(seen, were, are, strict=True):
+        for root, (before, old, _), (after, new, _) in zip(roots, were, are, strict=True):
             # Operators that may or may not alias do so in the same runs only if they are the same operators.
             is_certain = all(map(is_view, (*old, *new))) or list(map(_code, old)) == list(map(_code, new))
-            if is_seen and (before != after or (before and not is_certain)):
+            if (before != after or (before and not is_certain)) and self._is_observed(root.name):
                 return False
         pairs = [*combinations(were, 2), *combinations(are, 2)]
-        return all(one.isdisjoint(other) for (_, _, one), (_, _, other) in pairs)
+        are_apart = all(one.isdisjoint(other) for (_, _, one), (_, _, other) in pairs)
+        return are_apart or not any(self._is_observed(root.name) for root in roots)
+
+    def _is_observed(self, name: str) -> bool:
+        # Whether a value escapes, or something in the graph is written.
+        return name in self._escaping or (self.is_acting and bool(self._sets.written))
 
     def _memory(self, result: str, among: Sequence[Node]) -> tuple[set[object], list[Node], set[object]]:
         # The outside values and the state that a result may alias; the nodes on the way; and all values that it may alias.
