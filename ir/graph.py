@@ -275,6 +275,11 @@ class Graph(Value, Displayed):
         return MappingProxyType({node.name: node for node in self.nodes})
 
     @cached_property
+    def position(self) -> Mapping[str, int]:
+        """The number of each node, by name."""
+        return MappingProxyType({node.name: number for number, node in enumerate(self.nodes)})
+
+    @cached_property
     def users(self) -> Mapping[str, tuple[str, ...]]:
         """The names of the users of each value, in order; unused values are left out."""
         users: dict[str, list[str]] = {}

@@ -126,7 +126,7 @@ class Rewriter:
     @cached_property
     def position(self) -> Mapping[str, int]:
         """The number of the node that defines each value, -1 for an input."""
-        return {one.name: -1 for one in self.source.inputs} | {one.name: number for number, one in enumerate(self.source.nodes)}
+        return {**{formal.name: -1 for formal in self.source.inputs}, **self.source.position}
 
     @property
     def idle(self) -> bool:

@@ -45,7 +45,7 @@ NOT_THE_USERS = (
 )
 """Prefixes of files that are not the user's code."""
 PYTHON = Path(os.__file__).parent
-"""The folder of the standard library, whose files are not either; the folders in it may be packages of the user."""
+"""The folder of the standard library: its files are not the user's code, but folders in it can be packages of the user."""
 
 
 def capture(

@@ -232,7 +232,7 @@ def kinds_of(part: fx.Node, operand: fx.Node) -> list[str]:
     if role(part) not in ("operator", "arithmetic"):
         return ["Tensor"]
     found = set[str]()
-    for overload, (given, *_) in zip(operator_of(part).overloads, operator_of(part).orders.values(), strict=True):
+    for overload, (given, *_) in operator_of(part).overloads.items():
         for one in schema_of(overload).arguments:
             value, kind = given.get(one.name), str(one.real_type).replace("SymInt", "int")
             kinds = [kind.removeprefix("Optional[").removesuffix("]"), "None"] if kind.startswith("Optional[") else [kind]

@@ -57,8 +57,8 @@ class _Root(Lowered):
         # Tracers pass proxies, which cannot be checked: flat inputs, or the original nesting if an outer module calls this one
         # or with concrete_args; one for all inputs if fx traces this module.  Like torch's unflatten, return the flat result.
         try:
-            every = isinstance(args, torch.fx.Proxy)
-            leaves = [args[n] for n in range(self.purefx_plan.checks.count)] if every else self.purefx_plan.bound(args, kwargs)
+            is_one, plan = isinstance(args, torch.fx.Proxy), self.purefx_plan
+            leaves = [args[number] for number in range(plan.checks.count)] if is_one else plan.bound(args, kwargs)
         except InputError:
             leaves = pytree.tree_leaves((args, kwargs))
         results = self._run_body(leaves)
@@ -105,7 +105,7 @@ class _Root(Lowered):
 
 
 def _floating_dtype(module: torch.nn.Module) -> torch.dtype | None:
-    every = [tensor for kind in (parameters_dict, buffers_dict) for part in module.modules() for tensor in kind(part).values()]
+    every = (tensor for kind in (parameters_dict, buffers_dict) for part in module.modules() for tensor in kind(part).values())
     return next((tensor.dtype for tensor in every if tensor is not None and tensor.is_floating_point()), None)
 
 

@@ -181,13 +181,12 @@ def regions_of(modes: Modes, name: str) -> list[Region]:
 
 
 def _autocast_regions(graph: Graph) -> Iterator[Region]:
-    position = {node.name: number for number, node in enumerate(graph.nodes)}
     for last, node in enumerate(graph.nodes):
-        if is_op(node, EXIT) and len(node.args) == 1 and type(begun := node.args[0]) is Ref and begun.name in position:
-            enter = graph.nodes[position[begun.name]]
+        if is_op(node, EXIT) and len(node.args) == 1 and type(begun := node.args[0]) is Ref and begun.name in graph.position:
+            enter = graph.nodes[graph.position[begun.name]]
             is_plain = is_op(enter, ENTER) and not (enter.refs() or enter.kwargs) and 1 <= len(enter.args) <= 4
             if is_plain and graph.users[begun.name] == (node.name,) and begun.name not in graph.output_refs():
-                yield Region(position[begun.name], last, None)
+                yield Region(graph.position[begun.name], last, None)
 
 
 def _grad_regions(before: list[Mode], sets: list[int]) -> Iterator[Region]:
@@ -202,11 +201,10 @@ def _grad_regions(before: list[Mode], sets: list[int]) -> Iterator[Region]:
 
 def _is_legal(one: Region, kept: list[Region], modes: Modes, graph: Graph) -> bool:
     inside = range(one.first + 1, one.last)
-    position = {node.name: number for number, node in enumerate(graph.nodes)}
     for number, node in enumerate(graph.nodes):
         if number in inside and (is_boundary(node) or node.meta.get("unbacked_bindings")):
             return False  # callers know these by name
-        if node.projection and one.has(position.get(node.projection[0], -1)) is not one.has(number):
+        if node.projection and one.has(graph.position.get(node.projection[0], -1)) is not one.has(number):
             return False  # a body takes and returns tensors, no tuples
     for other in kept:
         if one.has(other.first) is not one.has(other.last) and other.has(one.first) is not other.has(one.last):

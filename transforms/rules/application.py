@@ -122,7 +122,7 @@ class Sweep:
 
     def _users_of(self, name: str) -> list[Node]:
         # Those before the current node of the graph.
-        nodes, position = self.draft.nodes, self.draft.position
+        nodes, position = self.draft.nodes, self.graph.position
         users = [nodes[user] for user in self.graph.users.get(name, ()) if user in nodes]
         return [user for user in users if position[user.name] < position[self.at] and name in user.refs()]
 
@@ -224,7 +224,8 @@ class Application:
         self.left: dict[str, list[Left]] = {}
         """The matches that the last walk over each graph skipped."""
         self.by_id = {id(root): several for root, several in rules.index.items()}  # the hash of an operator of torch is slow
-        self.pending, self.fakes, self.inside = Pending(program, {}), FakeValues(program), inside_regions(program)
+        self.pending, self.fakes = Pending(program, {}), FakeValues(program)
+        self.inside: Collection[str] = ()
         self.templates: dict[Any, Template] = {}
         self.hits = {name: RewriteLog(name, program.graphs[name]) for name in program.order}
 

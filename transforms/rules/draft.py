@@ -96,11 +96,6 @@ class Draft:
         """The used names."""
         return self.source.names()
 
-    @cached_property
-    def position(self) -> Mapping[str, int]:
-        """The number of each node of the graph."""
-        return {node.name: number for number, node in enumerate(self.source.nodes)}
-
     def users(self, name: str) -> Collection[str]:
         """Return the names of the current users of a value."""
         return self._users[name] if name in self._users else self.source.users.get(name, ())
@@ -116,7 +111,7 @@ class Draft:
             inner: the nodes, by name.
             last: the last of them.
         """
-        first, *_, end = sorted([self.position[self._at.get(name, name)] for name in (*inner, last)])
+        first, *_, end = sorted([self.source.position[self._at.get(name, name)] for name in (*inner, last)])
         there = self.source.nodes[first : end + 1]
         names = [name for node in there for name in self.made.get(node.name, (node.name,)) if name in self.nodes]
         return [self.nodes[name] for name in names[: names.index(last) + 1]]

@@ -47,7 +47,7 @@ class Legality:
 
     def _is_movable(self, inner: Collection[str], root: str) -> bool:
         # Whether all nodes of a match can move to the last one: no node between must come after one of them.
-        position = self.draft.position
+        position = self.graph.position
         if len(inner) == 1 or not self.is_acting:
             return True
         if any(name not in position for name in inner):

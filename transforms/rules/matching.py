@@ -118,7 +118,7 @@ class Search:
                 yield found.with_value(part, (*found.values.get(part, ()), value))
             case "through":
                 yield from self._through(part, value, found)
-            case _:
+            case _:  # a list
                 if (pairs := _paired(part, value)) is not None:
                     yield from self._all(pairs, found)
 

@@ -13,7 +13,7 @@ from types import CellType, FunctionType
 from typing import Any, cast
 
 import torch
-from attrs import field, frozen
+from attrs import Factory, field, frozen
 from torch import fx
 from torch.fx.proxy import GraphAppendingTracer, TraceError
 
@@ -285,7 +285,7 @@ def pattern_at(operators: Any) -> Pattern:
     for each in operators if isinstance(operators, list | tuple) else [operators]:
         name, overloads = ("module", [Call]) if isinstance(each, ModuleCall) else operator_named(each)
         calls.append(graph.call_function(pattern_at, ()))
-        calls[-1].meta.update(role="operator", operator=Operator(name, overloads, {id(one): [{}] for one in overloads}), at=each)
+        calls[-1].meta.update(role="operator", operator=Operator(name, {one: [{}] for one in overloads}), at=each)
     return Pattern((), (calls[0] if len(calls) == 1 else graph.call_function(any_of, tuple(calls)),), graph=graph)
 
 
@@ -313,9 +313,12 @@ class Operator:
     """An operator, with each overload that accepts its arguments."""
 
     name: str
-    overloads: Sequence[Any]
-    orders: Mapping[int, Sequence[Mapping[Any, Part]]]
-    """The argument of each parameter of an overload, by its id, in each order of commutative operands."""
+    overloads: Mapping[Any, Sequence[Mapping[Any, Part]]]
+    """The argument of each parameter of an overload, in each order of commutative operands."""
+    orders: Mapping[int, Sequence[Mapping[Any, Part]]] = field(
+        default=Factory(lambda one: {id(key): each for key, each in one.overloads.items()}, takes_self=True)
+    )
+    """The same by the id of the overload: the hash of an operator of torch is slow."""
 
 
 def role(part: Part) -> str:
@@ -355,7 +358,7 @@ def _role(part: fx.Node) -> str:
 def _operator(part: fx.Node) -> Operator:
     target = part.target
     if target is operator.getitem:
-        return Operator("getitem", [target], {id(target): [dict(enumerate(part.args))]})
+        return Operator("getitem", {target: [dict(enumerate(part.args))]})
     if getattr(target, "__module__", "") == "_operator":
         target = target.__name__.strip("_")  # type: ignore[union-attr]
         target = PYTHON.get(target, target)
@@ -364,7 +367,7 @@ def _operator(part: fx.Node) -> Operator:
     if not found:
         call = ", ".join(map(shown, [*part.args, *part.kwargs.values()]))
         raise RuleError(f"no overload of {name} takes ({call}):\n  " + "\n  ".join(str(schema_of(one)) for one in overloads))
-    return Operator(name, [*found], {id(one): _orders(name, given) for one, given in found.items()})
+    return Operator(name, {one: _orders(name, given) for one, given in found.items()})
 
 
 COMMUTING: Mapping[str, tuple[str, str]] = {"transpose": ("dim0", "dim1"), **dict.fromkeys((

@@ -120,7 +120,7 @@ class Shape:
         self.program = program
         self.graph: Graph = program.main
         self.effects: list[NodeEffects] = node_effects(program, self.graph)
-        self.position: dict[str, int] = {node.name: number for number, node in enumerate(self.graph.nodes)}
+        self.position = self.graph.position
         self.memory = Memory(program, program.root, self.effects)
         self.bound: set[int] = set()
         """The nodes that depend on a tangent, on a gradient of the loss, or on an effect of the backward."""
