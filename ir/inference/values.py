@@ -352,8 +352,12 @@ def _strides(value: Any) -> tuple[int, ...] | None:
         return value.stride() if is_plain and not (value.is_conj() or value.is_neg()) else None
 
 
-def described(value: Any) -> Hashable:
-    """Return a description of a fake value: its type, sizes, device, and the strides of dimensions that are not of size 1.
+def described(value: Any, *, exactly: bool = False) -> Hashable:
+    """Return a description of a fake value: its type, sizes, device, and strides.
+
+    Args:
+        value: a fake tensor, a number, or a container of them.
+        exactly: include the stride of a dimension of size 1; for a tensor outside a container.
 
     >>> described(torch.ones(2, 3))
     (torch.float32, device(type='cpu'), torch.strided, torch.Size([2, 3]), (3, 1))
@@ -368,7 +372,7 @@ def described(value: Any) -> Hashable:
             sizes, strides = value.shape, value.stride() if value.layout is torch.strided else ()
             if not has_fixed_sizes(value):  # a comparison of symbolic sizes would install a guard
                 sizes, strides = tuple(map(described, sizes)), tuple(map(described, strides))
-            elif 1 in sizes:  # the stride of such a dimension has no meaning, and fake kernels differ from real ones in it
+            elif 1 in sizes and not exactly:  # such a stride has no meaning, and fake kernels differ from real ones in it
                 strides = tuple([1 if size == 1 else stride for size, stride in zip(sizes, strides, strict=False)])
             return value.dtype, device_of(value), value.layout, sizes, strides
     if isinstance(value, SYMBOLIC):
@@ -449,8 +453,8 @@ def _has_symbols(program: Program) -> bool:
 
 def _mode_of(program: Program) -> Any:
     # The mode of the user inputs, which have the dynamic sizes; else that of any value.
-    formals = [formal for formal, _ in sorted(program.inputs, key=lambda pair: type(pair[1]) is not UserInput)]
-    for value in chain(formals, (node for _, node in program.nodes())):
+    formals = [formal for formal, spec in program.inputs if type(spec) is UserInput]
+    for value in chain(formals, program.main.inputs, (node for _, node in program.nodes())):
         for part in _parts(value.meta.get("val")):
             if isinstance(part, FakeTensor):
                 return part.fake_mode

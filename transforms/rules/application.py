@@ -199,13 +199,11 @@ class Sweep:
 
     def _template(self, rule: Any, place: Match) -> tuple[Template, Sequence[Any]]:
         # The traced replacement and its operands; cached by its operands, unless it depends on more.
-        values = [place.found.values.get(name) for name in rule.variables]
+        values = tuple([place.found.values.get(name) for name in rule.variables])
         chosen = [value for part, value in place.found.values.items() if role(part) == "any_of"]
-        refs = [*dict.fromkeys(refs_in(tuple(values), ()))]
-        names = {name: f"{number}" for number, name in enumerate(refs)}
-        key = rule, tuple(chosen), operands_key(tuple(values), names, place.val)
-        if key in self.work.templates:
-            template = self.work.templates[key]
+        refs = [*dict.fromkeys(refs_in(values))]
+        key = rule, tuple(chosen), operands_key(values, refs, place.val)
+        if (template := self.work.templates.get(key)) is not None:
             return template, [*map(Ref, refs), *template.sources[len(refs) :]]
         is_plain = not place.operands.by_source and not any(isinstance(value, Through) for value in values)
         operands, place.notes.looked = [place.operand(value) for value in values], False

@@ -77,7 +77,7 @@ class Draft:
     def __init__(self, graph: Graph) -> None:
         self.source = graph
         self.inputs = {formal.name: formal for formal in graph.inputs}
-        self.nodes: dict[str, Node] = {node.name: node for node in graph.nodes}
+        self.nodes = dict(graph.by_name)
         """The current nodes."""
         self.is_changed = False
         self.made: dict[str, list[str]] = {}

@@ -47,9 +47,9 @@ class Legality:
 
     def _is_movable(self, inner: Collection[str], root: str) -> bool:
         # Whether all nodes of a match can move to the last one: no node between must come after one of them.
-        position = self.graph.position
         if len(inner) == 1 or not self.is_acting:
             return True
+        position = self.graph.position
         if any(name not in position for name in inner):
             return False  # the dependencies of new nodes are unknown until the next walk
         first, last = min(position[name] for name in inner), position[root]
@@ -104,6 +104,8 @@ class Legality:
 
     def shares_alike(self, roots: Sequence[Node], inner: Sequence[Node], made: Sequence[Node], results: Sequence[Ref]) -> bool:
         """Return whether the results alias the same observable memory as the roots of the match."""
+        if not self.is_acting and self._escaping.isdisjoint([root.name for root in roots]):
+            return True
         were = [self._memory(root.name, inner) for root in roots]
         are = [self._memory(result.name, made) for result in results]
         for root, (before, old, _), (after, new, _) in zip(roots, were, are, strict=True):

@@ -21,8 +21,8 @@ from ...ir.signature import StateMutation
 from ...ir.state import Slot, SlotKind
 from ...ir.torch_private import FAKE_REFUSALS, FakeTensor, unguarded
 from .explanation import UNCHANGED, Skip
-from .matching import Found, Search, holds
-from .pattern import Pattern, Through, arranged
+from .matching import CHECKS, Found, Search, is_node
+from .pattern import Pattern, Through, arranged, role
 from .trace import KEPT, Operands, Template
 
 COPYING = frozenset([f"aten.{name}.default" for name in ("lift_fresh_copy", "lift_fresh", "detach_", "detach", "alias", "clone")])
@@ -301,7 +301,11 @@ class Match:
         Raises:
             RuleError: the condition raises.
         """
-        return bool(self._run("where=", lambda: holds(self) and (where is None or bool(where(self)))))
+        values = [(part, each) for part, several in self.found.values.items() if role(part) in CHECKS for each in several]
+        fits = not values or self._run("the pattern", lambda: all(CHECKS[role(part)](self, part, each) for part, each in values))
+        if not fits or not all(is_node(self, *each) for each in zip(self.found.parts, self.found.nodes, strict=True)):
+            return False
+        return where is None or bool(self._run("where=", lambda: bool(where(self))))
 
     def _run(self, what: str, function: Callable[[], Any]) -> Any:
         # The result of a function of the user; None if it depends on a comparison that is not proven.

@@ -1,7 +1,7 @@
 """Matching: find the ways in which a value of a graph matches a part of a pattern, and the values of the variables.
 
 Arguments are compared in the order of the schema; commutative operands are tried in both orders.  Conditions on values (sizes,
-constants, indices) are checked once the operators match (``holds``).
+constants, indices) are checked once the operators match (``Match.holds``).
 
 For several results, the search starts at the last of them in a walk over the graph; the others are users of known values.
 """
@@ -297,18 +297,8 @@ def is_same_number(one: Any, other: Any) -> bool:
 # -- conditions on values --------------------------------------------------------------------------------------------------------
 
 
-def holds(m: Any) -> bool:
-    """Return whether the values of a match fit the pattern: sizes, constants, indices, types of numbers, modules.
-
-    Args:
-        m: the match.
-    """
-    values = [(part, value) for part, several in m.found.values.items() if role(part) in CHECKS for value in several]
-    pairs = zip(m.found.parts, m.found.nodes, strict=True)
-    return all(CHECKS[role(part)](m, part, value) for part, value in values) and all(_is_node(m, *pair) for pair in pairs)
-
-
-def _is_node(m: Any, part: Part, node: Node) -> bool:
+def is_node(m: Any, part: Part, node: Node) -> bool:
+    """Return whether a node fits its part of the pattern: the module that it calls, and the types of its numbers."""
     if type(node.do) is Call:
         m.notes.by_instance |= len(m.scope.paths) > 1
         return bool(part.meta["at"].is_at(node, m.scope.paths[m.instance], m.program))

@@ -205,21 +205,21 @@ class _Apart(TorchFunctionMode):
         return tensor if isinstance(tensor, FakeTensor) else self.operands.of_state(tensor, tensor)
 
 
-def operands_key(value: Any, names: Mapping[str, str], value_of: Callable[[Ref], Any]) -> Hashable:
+def operands_key(value: Any, refs: Sequence[str], value_of: Callable[[Ref], Any]) -> Hashable:
     """Return a key for the replacement on some operands: their types, exact strides, and which operands are the same value.
 
     Args:
         value: the operands.
-        names: a number for each value of the program.
-        value_of: returns its fake value.
+        refs: the values of the program that they use.
+        value_of: returns the fake value of one of them.
 
-    >>> operands_key((Ref("x"), 2), {"x": "0"}, lambda ref: None)
-    (<class 'tuple'>, (('0', (<class 'NoneType'>, 'None')), (<class 'int'>, '2')))
+    >>> operands_key((Ref("x"), 2), ["x"], lambda ref: None)
+    (<class 'tuple'>, ((0, (<class 'NoneType'>, 'None')), (<class 'int'>, '2')))
     """
     if type(value) is Ref:
-        return names[value.name], operands_key(value_of(value), names, value_of)
+        return refs.index(value.name), operands_key(value_of(value), refs, value_of)
     if isinstance(value, FakeTensor):  # strides of dimensions of size 1 choose memory formats
-        return described(value), value.layout is torch.strided and tuple(map(str, value.stride()))
+        return described(value, exactly=True)
     if isinstance(value, list | tuple):
-        return type(value), tuple([operands_key(each, names, value_of) for each in value])
+        return type(value), tuple([operands_key(each, refs, value_of) for each in value])
     return type(value), str(value)
