@@ -256,10 +256,7 @@ class Signature:
         """
 
         def named(specs: tuple[Any, ...]) -> tuple[Any, ...]:
-            return tuple([evolve(spec, slot=rename(spec.slot)) if isinstance(spec, OF_STATE) else spec for spec in specs])
+            return tuple([type(spec)(rename(spec.slot)) if hasattr(spec, "slot") else spec for spec in specs])
 
-        return evolve(self, inputs=named(self.inputs), outputs=named(self.outputs), lifted=named(self.lifted))
-
-
-OF_STATE = (StateInput, StateMutation, StateGradient, SunkInput)
-"""The specs that name a slot."""
+        lifted = tuple([SunkInput(rename(spec.slot), spec.behind, spec.used) for spec in self.lifted])
+        return evolve(self, inputs=named(self.inputs), outputs=named(self.outputs), lifted=lifted)

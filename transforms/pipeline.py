@@ -93,11 +93,13 @@ def transform(program: Program, *transformations: Callable[[Program], Program]) 
     a_program(program, "transform", steps=step)
     steps = tuple(map(as_step, transformations)) or DEFAULT
     proven = all(isinstance(step, Transformation) and step.proven for step in steps)
-    if proven and program.imported and not program.checked:
-        check_order(program, steps)
-        return _checked_afterwards(program, steps)
-    check_order(check(program), steps)
-    return _run(program, steps, proven=proven)
+    # One pause for all steps: otherwise the collector would scan the objects of each step after the next.
+    with collector_paused() if proven else nullcontext():
+        if proven and program.imported and not program.checked:
+            check_order(program, steps)
+            return _checked_afterwards(program, steps)
+        check_order(check(program), steps)
+        return _run(program, steps)
 
 
 def _checked_afterwards(program: Program, steps: Sequence[Step]) -> Program:
@@ -105,7 +107,7 @@ def _checked_afterwards(program: Program, steps: Sequence[Step]) -> Program:
     # invalid, the program itself is verified, so that the error is about the caller's program.
     trust(program)
     try:
-        result = _run(program, steps, proven=True)
+        result = _run(program, steps)
         wrong = verify(result)
     except Exception:
         object.__setattr__(program, "checked", False)
@@ -118,25 +120,23 @@ def _checked_afterwards(program: Program, steps: Sequence[Step]) -> Program:
     return result
 
 
-def _run(program: Program, steps: Sequence[Step], *, proven: bool) -> Program:
+def _run(program: Program, steps: Sequence[Step]) -> Program:
     trace_program("program", 0, program)
-    # One pause for all steps: otherwise the collector would scan the objects of each step after the next.
-    with collector_paused() if proven else nullcontext():
-        for number, step in _fused(steps):
-            # A result that may be invalid (of a user's function) is verified before the next step gets it.
-            before = program
-            try:
-                program = check(a_result(step(before), _name(step)))
-            except (InvalidProgram, ArgumentError) as error:
-                error.add_note(f"in step {number} of {len(steps)}, {_name(step)}")
-                raise
-            except AttributeError as error:
-                if error.obj is before or error.obj is Program.graph:
-                    error.add_note(
-                        f"{_name(step)} was passed a purefx Program; px.from_fx_pass makes a step of a pass over fx graphs"
-                    )
-                raise
-            trace_program(_name(step), number, program, before)
+    for number, step in _fused(steps):
+        # A result that may be invalid (of a user's function) is verified before the next step gets it.
+        before = program
+        try:
+            program = check(a_result(step(before), _name(step)))
+        except (InvalidProgram, ArgumentError) as error:
+            error.add_note(f"in step {number} of {len(steps)}, {_name(step)}")
+            raise
+        except AttributeError as error:
+            if error.obj is before or error.obj is Program.graph:
+                error.add_note(
+                    f"{_name(step)} was passed a purefx Program; px.from_fx_pass makes a step of a pass over fx graphs"
+                )
+            raise
+        trace_program(_name(step), number, program, before)
     return program
 
 

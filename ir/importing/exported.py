@@ -282,12 +282,12 @@ def import_ep(
     EXPORTED.check(ep, "import_ep")
     with collector_paused():
         program = check_identifiers(_read(ep, checked_declarations(effects), provenance=provenance))
-    slots = dict(program.state.pairs)
-    for formal, spec in program.inputs:
-        name = spec.slot if type(spec) is StateInput else ""
-        if name in slots and (wrong := disagreement(value_in(formal.meta), slots[name].value)):
-            text = f"it is the state {name!r}, but the graph reads it as {wrong}"
-            raise InvalidProgram([Violation("state-geometry", text, "", formal.name)])
+        slots = dict(program.state.pairs)
+        for formal, spec in program.inputs:
+            name = spec.slot if type(spec) is StateInput else ""
+            if name in slots and (wrong := disagreement(value_in(formal.meta), slots[name].value)):
+                text = f"it is the state {name!r}, but the graph reads it as {wrong}"
+                raise InvalidProgram([Violation("state-geometry", text, "", formal.name)])
     object.__setattr__(program, "imported", True)
     return program
 

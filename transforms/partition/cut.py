@@ -45,13 +45,12 @@ def below_parts(flat: Program, split: Program, names: tuple[str, ...], bodies: t
     for name in flat.state.order:
         for part in sorted(where.slots[name]):
             slots[f"{names[part]}.{name}"] = flat.state[name]
-    modules = [Module(name, PART) for name in names]
+    modules = [*[module for module in flat.modules if not module.path], *[Module(name, PART) for name in names]]
     for module in flat.modules:
-        if not module.path:
-            modules.insert(0, module)
-        modules += [evolve(module, path=f"{names[part]}.{module.path}") for part in sorted(where.modules.get(module.path, ()))]
+        found = sorted(where.modules.get(module.path, ()))
+        modules += [Module(f"{names[part]}.{module.path}", module.type_name, module.cell) for part in found]
     signatures = {
-        evolve(frame, path=f"{names[part]}.{frame.path}"): flat.call_signatures[frame]
+        Frame(f"{names[part]}.{frame.path}", frame.call): flat.call_signatures[frame]
         for frame in flat.call_signatures
         for part in sorted(where.calls.get(frame, where.modules.get(frame.path, {0: None})))
     }

@@ -374,7 +374,8 @@ def _raised(start: list[int], unit: list[int], before: list[list[int]]) -> list[
     while True:
         last = list(of)
         for number, earlier in enumerate(before):
-            of[unit[number]] = max([of[unit[number]], *[of[unit[other]] for other in earlier]])
+            if earlier:
+                of[unit[number]] = max(of[unit[number]], *[of[unit[other]] for other in earlier])
         if of == last:
             return [of[first] for first in unit]
 
