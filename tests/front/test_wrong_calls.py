@@ -1,7 +1,8 @@
-"""Wrong arguments at the front door: each call says who takes what, what it was given, and what to do."""
+"""Wrong calls: the error says who takes what, what it was given, and what to do."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,13 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
 import purefx as px
-from purefx.errors import ArgumentError, FxPassError, ParseError, PipelineError, RuleError
+from purefx.errors import ArgumentError, FxPassError, NamingError, ParseError, PipelineError, RuleError
 from purefx.laws.checking import WrongQuestion, check_transformation
-from tests.programs import parent
+from tests.programs import exported, parent
+from tests.transforms.test_rules_by_hand import given
 
 
 class Model(parent(lin=lambda: nn.Linear(2, 2))):
@@ -45,6 +48,12 @@ def legalize(gm: Any) -> Any:
     return gm.graph.lint()
 
 
+def relu(replacement: Callable[..., Any], **options: Any) -> px.Rule:
+    return px.rule(lambda x: torch.relu(x), **options).becomes(replacement)
+
+
+BOTH = px.rule(lambda x: (torch.sin(x), torch.cos(x)))
+DYNAMIC = px.import_ep(exported(nn.ReLU(), torch.ones(4, 4), dynamic_shapes=({0: torch.export.Dim("d", min=2, max=64)},)))
 FORGETFUL = px.transformation()(forgets)  # pyright: ignore[reportArgumentType]
 
 EXPORT = "export it first: px.import_ep(torch.export.export(model, args))"
@@ -206,6 +215,46 @@ CALLS: list[tuple[Callable[[], object], type[Exception], str]] = [
      "'aten.relu.default' is not an operator of aten; write torch.ops.<library>.<operator>, or px.module(path or class)"),
     (lambda: P.RuleSet([px.rule]), ArgumentError,
      "RuleSet takes a tuple of rules, made by px.rule; a + b is a set of two"),
+    # patterns
+    (lambda: px.rule(lambda x: x.shape), RuleError, "…must be an operator…"),
+    (lambda: px.rule(lambda x: (x, x.sin())), RuleError, "…must be an operator…"),
+    (lambda: px.rule(lambda x: px.through(x.exp())), RuleError, "…would match everywhere…"),
+    (lambda: px.rule(lambda x, y, z: torch.relu(y)), RuleError, "…does not use x, z…"),
+    (lambda: px.rule(lambda x: -x if x else x), RuleError, "…cannot branch…"),
+    (lambda: px.rule(lambda x: x.relu() if x.shape[0] > 1 else x), RuleError, "…cannot branch…"),
+    (lambda: px.rule(lambda *x: torch.relu(x[0])), RuleError, "…each parameter of a rule is a variable…"),
+    (lambda: px.rule(lambda x: list(x.chunk(2))), RuleError, "…write parts[0]…"),
+    (lambda: px.rule(lambda x, y: (x.sin(), y.sin())), RuleError, "…shares no value with the other results: write two rules…"),
+    (lambda: px.rule(lambda x: (y := x.sin(), y)), RuleError, "…returns one value twice…"),
+    (lambda: px.rule(lambda x: x.relu_()), RuleError, "…relu_ writes into its arguments…"),
+    (lambda: px.rule(lambda x: torch.ops.aten.relu.default(x, 3)), RuleError, "…no overload of relu takes…"),
+    (lambda: px.rule(lambda x: functional.interpolate(x, scale_factor=2.0)), RuleError, "…interpolate depends on facts…"),
+    (lambda: px.rule(lambda x: torch.norm(x)), RuleError, "…norm depends on facts…"),
+    (lambda: px.rule(lambda x: x.stride(0)), RuleError, "…'stride' is not an operator…"),
+    (lambda: px.rule(lambda x: x.norm()), AttributeError, "…no 'norm'…"),
+    (lambda: px.rule(lambda x: px.any_of(torch.relu(x), len)), RuleError, "…any_of takes values…"),
+    (lambda: px.rule(lambda x, y: torch.relu(px.through(x, y.exp()))), RuleError, "…must be a variable of the pattern…"),
+    # replacements
+    (lambda: px.rule(lambda x: torch.relu(x))(FLAT), RuleError, "…has no replacement: write one as…"),
+    (lambda: px.rule(lambda x: torch.relu(x)).becomes(lambda x: x), RuleError, "…takes (m, x), not (x)…"),
+    (lambda: relu(lambda m, x: x).becomes(lambda m, x: x), RuleError, "…has a replacement already…"),
+    (lambda: px.module(3), RuleError, "…takes the path of a module…"),
+    (lambda: relu(lambda m, x: None)(FLAT), RuleError, "…a replacement returns an operand…"),
+    (lambda: BOTH.becomes(lambda m, x: x)(given("s = aten.sin.default(x); c = aten.cos.default(x); s, c")),
+     RuleError, "…of 2 results returns a tuple of 2 values…"),
+    (lambda: relu(lambda m, x: m.call(torch.ops.aten.add_.Tensor, x, 1))(FLAT), RuleError, "…neither may write…"),
+    (lambda: relu(lambda m, x: torch.mm(x, x))(FLAT), RuleError, "…the replacement raised RuntimeError: …"),
+    (lambda: relu(lambda m, x: x if x.sum() > 0 else -x)(FLAT), RuleError, "…known only at run time…"),
+    (lambda: relu(lambda m, x: torch.rand_like(x))(FLAT), RuleError, "…the replacement\ndraws random numbers…"),
+    (lambda: relu(lambda m, x: torch.ops._c10d_functional.wait_tensor(x))(FLAT), RuleError,
+     "…the match is pure, but the replacement\ncompletes;…"),
+    (lambda: relu(lambda m, x: m.parameter("a.b", torch.ones(1)))(FLAT), RuleError, "…cannot be the name of state…"),
+    (lambda: relu(lambda m, x: m.parameter("a", 3))(FLAT), RuleError, "…is a tensor with numbers, not 3…"),
+    (lambda: relu(lambda m, x: m.drop(x))(FLAT), RuleError, "…reads no state…"),
+    (lambda: relu(lambda m, x: m["xx"])(FLAT), NamingError, "…has no variable 'xx'; did you mean 'x'…"),
+    (lambda: relu(lambda m, x: x, where=lambda m: m.dtype("X"))(FLAT), NamingError, "…the rule has no variable…"),
+    (lambda: relu(lambda m, x: x.tanh() if x.shape[0] == 4 else x)(DYNAMIC), RuleError, "…at run time…where=…"),
+    (lambda: relu(lambda m, x: x.reshape(int(x.shape[0]), 4))(DYNAMIC), RuleError, "…at run time…"),
     # others
     (lambda: (edit := P.ir.Rewriter(FLAT.main)).erase("rely") or edit.after(9) or edit.graph(), px.errors.NamingError,
      "edits would be lost: the graph has no value or position 'rely', 9"),
@@ -225,9 +274,10 @@ CALLS: list[tuple[Callable[[], object], type[Exception], str]] = [
 
 @pytest.mark.parametrize(("call", "error", "message"), CALLS, ids=[str(number) for number in range(len(CALLS))])
 def test_wrong_calls(call: Callable[[], object], error: type[Exception], message: str) -> None:
+    """A message is written in full, or in parts between dots."""
     with pytest.raises(error) as caught:
         call()
-    assert str(caught.value) == message
+    assert re.fullmatch(".*".join(map(re.escape, message.split("…"))), str(caught.value), re.DOTALL), str(caught.value)
 
 
 def test_the_step_is_named() -> None:

@@ -1,4 +1,4 @@
-"""Rules and edits that are written wrong: the error, a few words of it, and the notes that name the rule and the place."""
+"""Errors of rules name the rule and the place; the messages are in ``tests/front/test_wrong_calls.py``."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 import purefx as px
-from purefx.errors import InvalidProgram, NamingError, RuleError
+from purefx.errors import InvalidProgram, RuleError
 from tests.programs import exported, parent
 from tests.transforms.test_rules_by_hand import given
 
@@ -42,74 +41,9 @@ def program() -> px.Program:
     return given("exp = aten.exp.default(x); relu = aten.relu.default(exp); relu")
 
 
-def dynamic() -> px.Program:
-    return px.import_ep(exported(nn.ReLU(), torch.ones(4, 4), dynamic_shapes=({0: torch.export.Dim("d", min=2, max=64)},)))
-
-
 def relu(replacement: Function, **options: Any) -> px.Rule:
     """Return a rule of one operator."""
     return px.rule(lambda x: torch.relu(x), **options).becomes(replacement)
-
-
-PATTERNS: list[tuple[Function, str]] = [
-    (lambda x: x.shape, "must be an operator"),
-    (lambda x: (x, x.sin()), "must be an operator"),
-    (lambda x: px.through(x.exp()), "would match everywhere"),
-    (lambda x, y, z: torch.relu(y), "does not use x, z"),
-    (lambda x: -x if x else x, "cannot branch"),
-    (lambda x: x.relu() if x.shape[0] > 1 else x, "cannot branch"),
-    (lambda *x: torch.relu(x[0]), "each parameter of a rule is a variable"),
-    (lambda x: list(x.chunk(2)), r"write parts\[0\]"),
-    (lambda x, y: (x.sin(), y.sin()), "shares no value with the other results: write two rules"),
-    (lambda x: (y := x.sin(), y), "returns one value twice"),
-    (lambda x: x.relu_(), "relu_ writes into its arguments"),
-    (lambda x: torch.ops.aten.relu.default(x, 3), "no overload of relu takes"),
-    (lambda x: functional.interpolate(x, scale_factor=2.0), "interpolate depends on facts"),
-    (lambda x: torch.norm(x), "norm depends on facts"),
-    (lambda x: x.stride(0), "'stride' is not an operator"),
-    (lambda x: x.norm(), "no 'norm'"),
-    (lambda x: px.any_of(torch.relu(x), len), "any_of takes values"),
-    (lambda x, y: torch.relu(px.through(x, y.exp())), "must be a variable of the pattern"),
-]
-
-
-@pytest.mark.parametrize(("pattern", "words"), PATTERNS)
-def test_a_wrong_pattern(pattern: Function, words: str) -> None:
-    with pytest.raises((RuleError, AttributeError), match=f"(?s){words}"):
-        px.rule(pattern)
-
-
-BOTH = px.rule(lambda x: (torch.sin(x), torch.cos(x)))
-
-WRONG: list[tuple[Callable[[], object], type[Exception], str]] = [
-    (lambda: px.rule(lambda x: torch.relu(x))(program()), RuleError, "has no replacement: write one as"),
-    (lambda: px.rule(lambda x: torch.relu(x)).becomes(lambda x: x), RuleError, r"takes \(m, x\), not \(x\)"),
-    (lambda: relu(lambda m, x: x).becomes(lambda m, x: x), RuleError, "has a replacement already"),
-    (lambda: px.module(3), RuleError, "takes the path of a module"),
-    (lambda: relu(lambda m, x: None)(program()), RuleError, "a replacement returns an operand"),
-    (lambda: BOTH.becomes(lambda m, x: x)(given("s = aten.sin.default(x); c = aten.cos.default(x); s, c")),
-     RuleError, "of 2 results returns a tuple of 2 values"),
-    (lambda: relu(lambda m, x: m.call(torch.ops.aten.add_.Tensor, x, 1))(program()), RuleError, "neither may write"),
-    (lambda: relu(lambda m, x: torch.mm(x, x))(program()), RuleError, "the replacement raised RuntimeError: "),
-    (lambda: relu(lambda m, x: x if x.sum() > 0 else -x)(program()), RuleError, "known only at run time"),
-    (lambda: relu(lambda m, x: torch.rand_like(x))(program()), RuleError, "the replacement\ndraws random numbers"),
-    (lambda: relu(lambda m, x: torch.ops._c10d_functional.wait_tensor(x))(program()), RuleError,
-     "the match is pure, but the replacement\ncompletes;"),
-    (lambda: relu(lambda m, x: m.parameter("a.b", torch.ones(1)))(program()), RuleError, "cannot be the name of state"),
-    (lambda: relu(lambda m, x: m.parameter("a", 3))(program()), RuleError, "is a tensor with numbers, not 3"),
-    (lambda: relu(lambda m, x: m.read("lin"))(tree()), RuleError, "the program has no state 'a.act.lin'"),
-    (lambda: relu(lambda m, x: m.drop(x))(program()), RuleError, "reads no state"),
-    (lambda: relu(lambda m, x: m["xx"])(program()), NamingError, "has no variable 'xx'; did you mean 'x'"),
-    (lambda: relu(lambda m, x: x, where=lambda m: m.dtype("X"))(program()), NamingError, "the rule has no variable"),
-    (lambda: relu(lambda m, x: x.tanh() if x.shape[0] == 4 else x)(dynamic()), RuleError, "at run time.*where="),
-    (lambda: relu(lambda m, x: x.reshape(int(x.shape[0]), 4))(dynamic()), RuleError, "at run time"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("wrong", "kind", "words"), WRONG)
-def test_a_wrong_rule_or_edit(wrong: Callable[[], object], kind: type[Exception], words: str) -> None:
-    with pytest.raises(kind, match=f"(?s){words}"):
-        wrong()
 
 
 def fails(m: px.Match) -> bool:
@@ -134,6 +68,10 @@ def test_an_error_of_the_user_names_the_rule_and_the_place() -> None:
         for one, where in ((program(), ""), (tree(), " in the body 'ReLU'")):
             note = notes_of(rule, one, RuleError, words)
             assert note.startswith("in rule <lambda>, at node") and note.endswith(where)
+
+
+def test_the_slot_is_named_from_the_root() -> None:
+    notes_of(relu(lambda m, x: m.read("lin")), tree(), RuleError, "the program has no state 'a.act.lin'")
 
 
 def test_a_program_that_is_not_valid_afterwards_names_the_rule_that_wrote_it() -> None:
