@@ -138,16 +138,16 @@ class Sweep:
         for path, place in zip(self.paths, cycle(places)):  # one serves all instances
             self.pending.change(path, place.notes.added, place.notes.dropped)
         draft.insert(notes.nodes, notes.before)
-        self._present.update([id(root_of(node.do)) for node in notes.nodes])
-        new = [node.name for node in notes.nodes]
+        made = {node.name: id(root_of(node.do)) for node in notes.nodes}
+        self._present.update(made.values())
         for result in notes.results:
-            if result.name not in new:
+            if result.name not in made:
                 draft.add_origin(result.name, origin_of_match(first, rule.name))
         # Reads of dropped state are removed with the match, if nothing else uses them; they do not block it.
         gone = notes.inner | {name: draft.nodes[name] for name in notes.reads if name in draft.nodes}
         for old, result in zip(roots, notes.results, strict=True):
             draft.replace(old.name, result, gone)
-        return [name for name in new if name in draft.nodes and notes.before == root.name]
+        return [one for one, key in made.items() if key in self.work.by_id and one in draft.nodes and notes.before == root.name]
 
     # -- replacements -----------------------------------------------------------------------------------------------------------
 

@@ -124,7 +124,7 @@ class RuleSet(Value):
         apply.__doc__ = f"Apply {self.name}."
         return Transformation(self.name, apply, forgets=frozenset({"deduplicated"}), laws=LAWS)
 
-    @property
+    @cached_property
     def name(self) -> str:
         """The names of the decorated functions."""
         return " + ".join([each.written.__name__ for each in self.rules])
