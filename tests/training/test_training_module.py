@@ -412,6 +412,7 @@ def test_operators_that_look_at_the_gradient_mode() -> None:
 COMPILERS = ["eager", "aot_eager", pytest.param("inductor", marks=pytest.mark.deep)]
 
 
+@pytest.mark.filterwarnings("ignore:.*script_method:DeprecationWarning")  # inductor does that when it is imported
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # Dynamo does that of any function
 @pytest.mark.parametrize("backend", COMPILERS)
 def test_it_compiles_without_a_break(backend: str) -> None:

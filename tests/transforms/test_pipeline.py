@@ -48,6 +48,18 @@ def test_a_corrupt_program_is_refused_everywhere() -> None:
     assert hash(program) == before
 
 
+@pytest.mark.usefixtures("unverified")
+def test_errors_are_about_the_imported_program() -> None:
+    """Only the result of an imported program is verified; if it is wrong, the places are those of the program itself."""
+    ep = exported(Tower(1), torch.ones(1, 4))
+    next(node for node in ep.graph.nodes if node.op == "call_function").meta["val"] = {1, 2}
+    program = px.import_ep(ep)
+    for _ in range(2):
+        with pytest.raises(px.errors.InvalidProgram) as caught:
+            px.transform(program)
+        assert [(violation.rule, violation.graph) for violation in caught.value.violations] == [("meta", "")]
+
+
 @pytest.mark.parametrize(
     ("step", "told"), [([px.rule(lambda x: torch.relu(x))], "a list"), ((px.infer,), "a tuple"), (3, "an int"), (None, "None")]
 )
