@@ -8,10 +8,14 @@ determine which of its inputs and which state alias; ``precedences`` holds for a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any, cast
+
+import torch
 
 from ..ir.effects.declared import NodeEffects
 from ..ir.effects.resolved import UnionFind, item_of, slot_storage, storages, unpacked_calls
 from ..ir.graph import Graph, Node, Op
+from ..ir.inference import described
 from ..ir.program import Program
 from ..ir.signature import StateInput
 from ..ir.torch_private import OpOverload, schema_of
@@ -130,6 +134,53 @@ MAY_COPY = frozenset(
 """Operators that return either a view or a copy of their operand, depending on its type and layout."""
 
 
+def has_other_strides(one: Any, other: Any) -> bool:
+    """Return whether two fake tensors have equal sizes and different strides.
+
+    >>> has_other_strides(torch.ones(2, 3), torch.ones(3, 2).t()), has_other_strides(torch.ones(2), torch.ones(3))
+    (True, False)
+    """
+    mine, theirs = _layout(one), _layout(other)
+    return bool(mine and theirs and mine[0] == theirs[0] and mine != theirs)
+
+
+def _layout(value: Any) -> Any:
+    # The sizes and strides of a tensor; None for other values.
+    return cast("Any", described(value))[-2:] if isinstance(value, torch.Tensor) else None
+
+
+def is_layout_observed(node: Node, users: Callable[[str], Iterable[Node]], is_changed: Callable[[str], bool]) -> bool:
+    """Return whether the strides of a value affect results: of operators that read them, or of views that are written.
+
+    Views have them, too, and so have results with equal sizes and strides, such as those of pointwise operators.
+
+    Args:
+        node: computes the value.
+        users: returns the users of a value.
+        is_changed: returns whether anything writes the memory of a value.
+
+    >>> from purefx.ir import Ref
+    >>> x, y = Node("x", Op("toy.x")), Node("y", Op("aten.view.default"), (Ref("x"), (2,)))
+    >>> [is_layout_observed(node, {"x": [y], "y": []}.__getitem__, lambda name: False) for node in (x, y)]
+    [True, False]
+    """
+    todo, seen = [node], {node.name}
+    while todo:
+        here = todo.pop()
+        if is_changed(here.name):
+            return True
+        for user in users(here.name):
+            if type(user.do) is Op and user.do.name in STRIDED:
+                return True
+            if user.name not in seen and (is_view(user) or _layout(user.meta.get("val")) == _layout(here.meta.get("val"))):
+                seen.add(user.name)
+                todo.append(user)
+    return False
+
+
+STRIDED = frozenset({"aten.view.default", "aten.view.dtype", "aten._unsafe_view.default", "aten.as_strided.default"})
+
+
 def output_aliases(graph: Graph, aliases: Callable[[str], Iterable[str]]) -> set[str]:
     """Return the values that are outputs, or may alias them.
 
@@ -149,6 +200,40 @@ def output_aliases(graph: Graph, aliases: Callable[[str], Iterable[str]]) -> set
             found.add(name)
             todo += aliases(name)
     return found
+
+
+def aliased(
+    result: str, among: Sequence[Node], effects_of: Callable[[Node], NodeEffects], copies: Callable[[Node], bool]
+) -> tuple[set[object], list[Node], set[object]]:
+    """Return what a result may alias: values and state from outside of some nodes, the nodes on the way, and all values.
+
+    Args:
+        result: the name of a value.
+        among: the nodes.
+        effects_of: returns the effects of a node.
+        copies: returns whether a node that may alias an operand allocates memory.
+
+    >>> from purefx.ir import Ref
+    >>> y = Node("y", Op("toy.view"), (Ref("x"),))
+    >>> aliased("y", [y], lambda node: NodeEffects(aliases=("x",)), lambda node: False)[0]
+    {'x'}
+    """
+    nodes = {node.name: node for node in among}
+    todo, seen, outside, views = [result], set[object](), set[object](), list[Node]()
+    while todo:
+        name = todo.pop()
+        if name not in nodes:
+            outside.add(name)
+        elif name not in seen:
+            seen.add(name)
+            effects = effects_of(nodes[name])
+            outside.update([("state", slot) for slot in effects.aliases_slots])
+            if effects.aliases and not copies(nodes[name]):
+                views.append(nodes[name])
+                todo += effects.aliases
+    # Several results of one operator do not alias each other.
+    wholes = {node.projection[0] for node in views if node.projection is not None}
+    return outside, views, (outside | seen) - wholes
 
 
 def state_of_inputs(program: Program) -> dict[str, int]:

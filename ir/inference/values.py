@@ -397,11 +397,17 @@ def running(mode: Any) -> Generator[None, None, None]:
     FakeTensor(..., size=(2,))
     """
     guards = nullcontext() if mode.shape_env is None else mode.shape_env.suppress_guards()
-    with LOCK, silence(), torch.no_grad(), _without_autocast(), guards, without_kernels(mode), mode:
+    with LOCK, silence(), torch.no_grad(), without_autocast(), guards, without_kernels(mode), mode:
         yield
 
 
-def _without_autocast() -> AbstractContextManager[Any]:
+def without_autocast() -> AbstractContextManager[Any]:
+    """Return a context without autocast.
+
+    >>> with torch.autocast("cpu"), without_autocast():
+    ...     torch.is_autocast_enabled("cpu")
+    False
+    """
     stack = ExitStack()
     for device in filter(torch.is_autocast_enabled, ("cpu", "cuda")):
         stack.enter_context(torch.autocast(device, enabled=False))

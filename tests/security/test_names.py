@@ -24,16 +24,7 @@ CORPUS = (
     'x"); RAN.append(1); ("',
     "x'); RAN.append(1); ('",
     "a=RAN.append(1), min",
-    "\x1b[2Jx",
-    "x\u202ey",
-    "x\u2028y",
-    "\ud800",
-    "x\x00",
-    "x\\",
-    "{RAN.append(1)}",
-    "%(RAN.append(1))s",
-    "__class__",
-    "",
+    "\x1b[2Jx", "x\u202ey", "x\u2028y", "\ud800", "x\x00", "x\\", "{RAN.append(1)}", "%(RAN.append(1))s", "__class__", "",
 )  # fmt: skip
 
 Change = Callable[[torch.export.ExportedProgram, str], None]

@@ -21,10 +21,9 @@ class Plain(nn.Module):
     def __init__(self, function: Function) -> None:
         super().__init__()
         self.function = function
-        self.register_buffer("seen", torch.ones(5, 5, dtype=torch.bool).tril())
-        self.register_buffer(
-            "bias", torch.zeros(5, 5).masked_fill(torch.ones(5, 5, dtype=torch.bool).tril().logical_not(), -math.inf)
-        )
+        seen = torch.ones(5, 5, dtype=torch.bool).tril()
+        self.register_buffer("seen", seen)
+        self.register_buffer("bias", torch.zeros(5, 5).masked_fill(seen.logical_not(), -math.inf))
         self.w, self.b = nn.Parameter(torch.linspace(1, 2, 4)), nn.Parameter(torch.linspace(-1, 1, 4))
         self.full, self.act = nn.Linear(4, 4), nn.ReLU()
 

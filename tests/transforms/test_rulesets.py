@@ -251,3 +251,31 @@ def test_what_is_almost_a_batch_norm_of_channels_stays(name: str, model: nn.Modu
 def test_every_fusion_has_a_case() -> None:
     names = {name for each, _ in FUSIONS for name in each.split()} | {f"{kind}_batch_norm" for kind, _, _ in NORMED}
     assert {each.name for each in rules.fusions.rules} == names
+
+
+@pytest.mark.parametrize(
+    ("observe", "fits"),
+    [(lambda o: o * 2, True), (lambda o: o.transpose(1, 2).view(2, -1), False), (lambda o: (o + 1).as_strided((2,), (1,)), False),
+     (lambda o: ((p := o + 1).flatten(1).mul_(0.5), p)[1], False), (lambda o: (o.transpose(1, 2).reshape(-1).mul_(2), o)[1], False)],
+)  # fmt: skip
+def test_a_result_with_other_strides_replaces_only_what_nobody_observes(observe: Function, fits: bool) -> None:
+    module = Plain(lambda m, x: observe((y := (x.permute(0, 2, 1) * 1.5).exp()) / y.sum(-1, keepdim=True)))
+    x = torch.linspace(-1, 1, 24).reshape(2, 3, 4)
+    made = rules.fusions(program := exported(module, (x,)))
+    torch.testing.assert_close(px.lower(made)(x), module(x))
+    assert (made is not program, px.verify(made, infer=True)) == (fits, ())
+
+
+def test_the_new_operators_run_without_the_autocast_around_the_rule() -> None:
+    rule = px.rule(lambda x: torch.relu(x)).becomes(lambda m, x: functional.linear(x, m.call(torch.ops.aten.ones, [4, 4])))
+    with torch.autocast("cpu"):
+        made = rule(exported(nn.ReLU(), (torch.ones(2, 4),)))
+    assert px.verify(made, infer=True) == ()
+
+
+def test_a_module_that_is_called_with_two_sizes_is_left() -> None:
+    module = Plain(lambda m, x: (m.full(x), m.full(torch.cat([x, x]))))
+    tree = px.transform(exported(module, (torch.ones(3, 4),)))
+    assert "px.expand gives each call a body" in str(
+        px.rule(lambda x, w, b: functional.linear(x, w, b)).becomes(lambda m, x, w, b: x @ w.t() + b).explain(tree)
+    )

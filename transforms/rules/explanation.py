@@ -69,6 +69,7 @@ TWO_NODES = "one value of the pattern matches two nodes, and these have side eff
 BETWEEN = "a node between its nodes, or a write to their operands, cannot be moved"
 CONDITION = "its condition is false or not proven"
 UNCHANGED = "the replacement returned None"
+SEVERAL = "the calls of its module pass values of different types or sizes; px.expand gives each call a body"
 MEMORY = "the new value would alias other memory than the old one, and this is observable"
 
 

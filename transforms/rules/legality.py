@@ -22,7 +22,7 @@ from ...ir.errors import RuleError
 from ...ir.graph import Graph, Node, Op, place_of
 from ...ir.program import Program
 from ..dispatch import is_check
-from ..memory import Memory, computes, is_view, output_aliases
+from ..memory import Memory, aliased, computes, has_other_strides, is_layout_observed, is_view, output_aliases
 from .draft import Draft
 from .explanation import BETWEEN, TWO_NODES, Skip
 from .match import Match
@@ -104,10 +104,16 @@ class Legality:
 
     def shares_alike(self, roots: Sequence[Node], inner: Sequence[Node], made: Sequence[Node], results: Sequence[Ref]) -> bool:
         """Return whether the results alias the same observable memory as the roots of the match."""
+        values = {node.name: node.meta.get("val") for node in made}
+        for root, result in zip(roots, results, strict=True):
+            now = values.get(result.name, self.draft.value(result.name))
+            # With other strides, an operator may refuse the value, and a reshape may copy where it aliased.
+            if has_other_strides(now, root.meta.get("val")) and is_layout_observed(root, self._others, self.is_changed):
+                return False
         if not self.is_acting and self._escaping.isdisjoint([root.name for root in roots]):
             return True
-        were = [self._memory(root.name, inner) for root in roots]
-        are = [self._memory(result.name, made) for result in results]
+        were = [aliased(root.name, inner, self.effects_of, self._is_other_type) for root in roots]
+        are = [aliased(result.name, made, self.effects_of, self._is_other_type) for result in results]
         for root, (before, old, _), (after, new, _) in zip(roots, were, are, strict=True):
             # Operators that may or may not alias do so in the same runs only if they are the same operators.
             is_certain = all(map(is_view, (*old, *new))) or list(map(_code, old)) == list(map(_code, new))
@@ -120,25 +126,6 @@ class Legality:
     def _is_observed(self, name: str) -> bool:
         # Whether a value escapes, or something in the graph is written.
         return name in self._escaping or (self.is_acting and bool(self._sets.written))
-
-    def _memory(self, result: str, among: Sequence[Node]) -> tuple[set[object], list[Node], set[object]]:
-        # The outside values and the state that a result may alias; the nodes on the way; and all values that it may alias.
-        nodes = {node.name: node for node in among}
-        todo, seen, outside, views = [result], set[object](), set[object](), list[Node]()
-        while todo:
-            name = todo.pop()
-            if name not in nodes:
-                outside.add(name)
-            elif name not in seen:
-                seen.add(name)
-                effects = self.effects_of(nodes[name])
-                outside.update([("state", slot) for slot in effects.aliases_slots])
-                if effects.aliases and not self._is_other_type(nodes[name]):
-                    views.append(nodes[name])
-                    todo += effects.aliases
-        # Several results of one operator do not alias each other.
-        wholes = {node.projection[0] for node in views if node.projection is not None}
-        return outside, views, (outside | seen) - wholes
 
     def _is_other_type(self, node: Node) -> bool:
         # Whether it casts to another dtype, which allocates memory.
@@ -247,7 +234,7 @@ class Legality:
             return False
         return not found.several or found.root_names.isdisjoint(computed_of(kept, inner))
 
-    def _others(self, name: str, inner: Collection[str]) -> list[Node]:
+    def _others(self, name: str, inner: Collection[str] = ()) -> list[Node]:
         return [self.draft.nodes[user] for user in self.draft.users(name) if user not in inner]
 
 

@@ -20,7 +20,7 @@ from ...ir.program import Program
 from ...ir.signature import StateMutation
 from ...ir.state import Slot, SlotKind
 from ...ir.torch_private import FAKE_REFUSALS, FakeTensor, unguarded
-from .explanation import UNCHANGED, Skip
+from .explanation import SEVERAL, UNCHANGED, Skip
 from .matching import CHECKS, Found, Search, is_node
 from .pattern import Pattern, Through, arranged, role
 from .trace import KEPT, Operands, Template
@@ -151,8 +151,10 @@ class Match:
         value = self._val(arg)
         if value is None and self.scope.draft.is_changed:
             raise Skip(UNCHANGED)  # it may be inferred after the walk, and the next walk finds the match again
+        made = self.scope.hits.made.get(arg.name)
+        if value is None and made is None and not self.scope.values_at[self.instance]:
+            raise Skip(SEVERAL)
         if value is None:
-            made = self.scope.hits.made.get(arg.name)
             advice = "apply px.infer before the rule" if made is None else f"rule {made.rule} made it; pass once=True to px.rule"
             raise RuleError(f"the value of {arg.name} is not known: {advice}")
         return value

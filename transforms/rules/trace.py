@@ -20,11 +20,11 @@ from ...ir.arguments import Arg, Items, Ref
 from ...ir.errors import RuleError
 from ...ir.graph import Get, Node, Stack
 from ...ir.inference import FakeValues, described
-from ...ir.inference.values import depends_on_contents
+from ...ir.inference.values import depends_on_contents, without_autocast
 from ...ir.meta import Meta
 from ...ir.names import Names, stem_of, word_of
 from ...ir.operators import op_of
-from ...ir.torch_private import FakeTensor, Recorder, assuming_sizes, pytree, without_kernels
+from ...ir.torch_private import FakeTensor, Recorder, assuming_sizes, autocast_is_on, pytree, without_kernels
 from .pattern import nodes_of
 
 KEPT = "m.value"
@@ -151,7 +151,7 @@ class Operands:
         """
         self.recorder = Recorder()
         try:
-            with without_kernels(self.values.mode), self.recorder.recording():
+            with without_kernels(self.values.mode), without_autocast(), self.recorder.recording():
                 for operand in self.by_source.values():
                     self.recorder.operand(operand)
                 with _Apart(self):
@@ -192,6 +192,8 @@ class _Apart(TorchFunctionMode):
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs, operands = kwargs or {}, self.operands
+        if autocast_is_on() or getattr(function, "__name__", "") == "_set_grad_enabled":
+            raise RuleError("a replacement sets no_grad or autocast, but its operators run in the modes of the match")
         leaves = pytree.tree_leaves((args, kwargs))
         if not any(isinstance(each, FakeTensor | torch.SymInt | torch.SymFloat) for each in leaves) and not operands.is_called:
             with operands.paused():
@@ -202,6 +204,8 @@ class _Apart(TorchFunctionMode):
             return function(*args, **kwargs)
 
     def _constant(self, tensor: torch.Tensor) -> Any:
+        if isinstance(tensor, torch.nn.Parameter) and tensor.requires_grad:
+            raise RuleError("a replacement uses a parameter of your own, which would not be trained: add it with m.parameter")
         return tensor if isinstance(tensor, FakeTensor) else self.operands.of_state(tensor, tensor)
 
 
