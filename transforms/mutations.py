@@ -22,7 +22,7 @@ from ..ir.operators import op_of
 from ..ir.origins import made_of
 from ..ir.program import Program
 from ..ir.rewriter import Rewriter
-from ..ir.signature import InputMutation, OutputSpec, StateInput, StateMutation, Token, UserInput
+from ..ir.signature import InputMutation, OutputSpec, StateInput, StateMutation, Token, UserInput, UserOutput
 from .shared_bodies import alike
 from .transformation import UNLIMITED, Fuel, transformation
 
@@ -64,7 +64,8 @@ def inplace_mutations(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
         mul = aten.mul.Tensor(x, 2)
         return mul
 
-    A value that shares memory with a written tensor is cloned first, so that swapped buffers swap.
+    A value that shares memory with a written tensor is cloned first, so that swapped buffers swap.  If the caller gets the new
+    value, too, it gets the written tensor, as from ``ep.module()``.
 
     Args:
         program: a flat program that takes its state as inputs.
@@ -81,13 +82,11 @@ def inplace_mutations(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
     specs = program.signature.outputs
     if not any(type(spec) in (StateMutation, InputMutation) for spec in specs):
         return program
-    graph = program.main
     mutations, kept = _mutations(program, fuel)
     if len(kept) == len(specs):
         return program
-    output = tuple([graph.output[number] for number in kept])
     signature = evolve(program.signature, outputs=tuple([specs[number] for number in kept]))
-    return program.with_main(_Writes(program, mutations, output).graph(), signature=signature)
+    return program.with_main(_Writes(program, mutations, kept).graph(), signature=signature)
 
 
 def _mutations(program: Program, fuel: Fuel) -> tuple[list[Mutation], list[int]]:
@@ -118,10 +117,11 @@ def _mutations(program: Program, fuel: Fuel) -> tuple[list[Mutation], list[int]]
 class _Writes:
     """Computes the position of each write."""
 
-    def __init__(self, program: Program, mutations: list[Mutation], output: tuple[Arg, ...]) -> None:
+    def __init__(self, program: Program, mutations: list[Mutation], kept: list[int]) -> None:
         self.source = program.main
         self.mutations = mutations
-        self.output = output
+        self.output = [(self.source.output[number], type(program.signature.outputs[number]) is UserOutput) for number in kept]
+        """The other outputs, and whether the caller gets them."""
         self.done: list[NodeEffects] = node_effects(program, self.source)
         self.memory: UnionFind = storages(program, self.source, self.done)
         self.views = views_of(program, self.done)
@@ -131,15 +131,19 @@ class _Writes:
     def graph(self) -> Graph:
         written = {self.memory.find(mutation.target) for mutation in self.mutations}
         overwritten = {view for mutation in self.mutations for view in self.views[mutation.target]}
-        output = tuple(map_refs(arg, lambda ref: self._old_output(ref, overwritten)) for arg in self.output)
+        output = [map_refs(arg, lambda ref: self._old_output(ref, overwritten)) for arg, _ in self.output]
         # Values that share memory with a written tensor are saved before the first write.
         saved = {m.value: self._clone(m.value) for m in self.mutations if self.memory.find(m.value) in written}
         for mutation in self.mutations:
             place, stack = self._place(mutation)
             args = (Ref(mutation.target), saved.get(mutation.value, Ref(mutation.value)))
             meta = self._copied(mutation.value)
-            self.edit.after(place, Node(self.edit.names.fresh("copy_"), COPY, args, (), stack, meta))
-        return self.edit.graph(output=output)
+            copy = Node(self.edit.names.fresh("copy_"), COPY, args, (), stack, meta)
+            self.edit.after(place, copy)
+            if mutation.value in self.edit.position and mutation.value not in saved:
+                written = Ref(mutation.value), True
+                output = [Ref(copy.name) if known == written else arg for arg, known in zip(output, self.output, strict=True)]
+        return self.edit.graph(output=tuple(output))
 
     def _copied(self, value: str) -> Meta:
         meta = self.source.metas.get(value, EMPTY_META)
@@ -249,7 +253,11 @@ class _Backwards:
         """Values used by nodes that stay."""
         self.written: set[object] = set()
         """Memory written by nodes that stay, after the current node of the walk."""
-        self.touched: set[object] = self._memory(self.graph.output_refs())
+        returned = self.graph.output_refs()
+        copies = [node for node in self.graph.nodes if node.do == COPY and node.name in returned]
+        self.final = [node.name for node in copies if node.refs()[-1] not in returned]
+        """The writes whose result the caller gets, but not the value that they write."""
+        self.touched: set[object] = self._memory([name for name in returned if name not in self.final])
         """Memory read or written after the current node of the walk."""
         for spec in program.signature.outputs:
             if type(spec) is StateMutation:
@@ -270,6 +278,7 @@ class _Backwards:
                 target, value = node.args[0].name, node.args[1].name
                 self.returned.append(Mutation(target, value))
                 self.edit.erase(node.name)
+                self.edit.replace(node.name, node.args[1])
                 self.touched |= self._memory((target, value))
             elif self._only_saves(node):
                 self.edit.erase(node.name)
@@ -283,7 +292,8 @@ class _Backwards:
             case Node(do=Op() as do, args=(Ref(name=target), Ref(name=value)), kwargs=()) if do == COPY and target in self.index:
                 mine, theirs = self.views[target], self.views[value]
                 takes = type(self.source.signature.inputs[self.index[target]]) in (StateInput, UserInput)
-                free = not mine & self.touched and not mine & theirs and not theirs & self.written
+                returned = any(mine & self.views[name] for name in self.final if name != node.name)
+                free = not mine & self.touched and not returned and not mine & theirs and not theirs & self.written
                 return takes and free and self._same_kind(self.values.get(target), self.values.get(value))
             case _:
                 return False

@@ -140,10 +140,7 @@ CHANGES: dict[str, tuple[px.Program, str]] = {
     "pytree": (text_with("in_spec ((*, *), {})", 'in_spec ((*,), {"k": *})'), '- ((*, *), {})\n+ ((*,), {"k": *})'),
     "no pytree": (text_with("  in_spec ((*, *), {})\n", ""), "in_spec\n- ((*, *), {})"),
     "range": (text_with("s0 from 2", "s0 from 3"), "- s0 from 2\n+ s0 from 3"),
-    "guard": (
-        text_with("s0 from 2\n", "s0 from 2\n }\n guards {\n s0 == 4\n"),
-        "guards\n+ s0 == 4",
-    ),
+    "guard": (text_with("s0 from 2\n", "s0 from 2\n }\n guards {\n s0 == 4\n"), "guards\n+ s0 == 4"),
     "call signature": (text_with("names (x)\n", "names (z)\n"), "- a: names (x)\n"),
     "another call": (text_with("a: names (x)", "a@1: names (x)"), "+ a@1: names (x)"),
     "root": (text_with("facts (flat)", "root @unused\n facts (flat)"), "root\n+ @unused"),

@@ -80,11 +80,7 @@ def _one_mode(transform: Transform, case: Case) -> bool:
     return found[True].isdisjoint(found[False])
 
 
-@law(
-    "no operator is left that runs a body in another gradient mode or under autocast",
-    where=_one_mode,
-    aim=with_wrappers,
-)
+@law("no operator is left that runs a body in another gradient mode or under autocast", where=_one_mode, aim=with_wrappers)
 def no_wrappers(transform: Transform, case: Case) -> list[str]:
     """Say which operators are left."""
     return [f"{node.name} is left" for _, node in transform(case.program).nodes() if _named(node) in (WITH_GRAD, WITH_AUTOCAST)]

@@ -80,11 +80,7 @@ def _are_one(left: Program, right: Program) -> bool:
 
 
 def _undoes(
-    back: Transformation,
-    forth: Transformation,
-    *stages: Stage,
-    condition: Callable[[Program], bool] = _always,
-    where: str = "",
+    back: Transformation, forth: Transformation, *stages: Stage, condition: Callable[[Program], bool] = _always, where: str = ""
 ) -> PairLaw:
     statement = f"{back.name} undoes {forth.name}{where and ', where '}{where}"
 

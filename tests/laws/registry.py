@@ -181,12 +181,7 @@ REGISTRY: tuple[Entry, ...] = (
         FIRST_STAYS,
         aim=repeated,
     ),
-    Entry(
-        remove_noops,
-        ("flat", "sunk", "deduplicated"),
-        (views_go, sharing_stays, nothing_new, boundary_stays),
-        aim=viewed,
-    ),
+    Entry(remove_noops, ("flat", "sunk", "deduplicated"), (views_go, sharing_stays, nothing_new, boundary_stays), aim=viewed),
     Entry(there_and_back, ("flat",), (double_says_what_it_computes,), CONVERTED),
     Entry(there_and_back, ("deduplicated",), (double_says_what_it_computes,), MappingProxyType({**CONVERTED, **TREE_ANEW})),
     Entry(to_meta_and_back, ("flat", "deduplicated"), (meta_says_what_it_computes, devices_back), META),

@@ -18,16 +18,7 @@ from purefx.ir.program import Program
 from purefx.ir.state import SlotKind
 from purefx.laws.law import Case, Transform
 from tests.laws.aimed import law
-from tests.laws.aims import (
-    MADE,
-    copied,
-    repeated_for_nobody,
-    viewed,
-    with_copies,
-    with_repetitions,
-    with_views,
-    without_writes,
-)
+from tests.laws.aims import MADE, copied, repeated_for_nobody, viewed, with_copies, with_repetitions, with_views, without_writes
 
 
 @law("every node is used or does something, and every input and result of a body is used")

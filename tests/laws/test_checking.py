@@ -113,10 +113,7 @@ def test_no_program_and_a_changed_input(transform: Any, law: str, told: str) -> 
             {"programs": [(px.capture(nn.ReLU(), (ONES,)), ())]},
             r"the arguments of programs\[0\] do not fit: missing argument 'input'",
         ),
-        (
-            {"programs": [(px.capture(nn.Linear(2, 2), (ONES,)), (torch.ones(3),))]},
-            r"programs\[0\] cannot be run .*RuntimeError",
-        ),
+        ({"programs": [(px.capture(nn.Linear(2, 2), (ONES,)), (torch.ones(3),))]}, r"programs\[0\] cannot be run .*RuntimeError"),
         (
             {"programs": [(px.parse(px.capture(nn.Linear(2, 2), (ONES,)).text()), (ONES,))]},
             r"programs\[0\] has no contents for 'weight', so it cannot be run; parse or load it with state",

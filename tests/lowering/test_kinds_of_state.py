@@ -167,10 +167,7 @@ def test_scripts_refuse_it_and_runs_do_not_share_it(kind: str) -> None:
 
 
 CONVERSIONS: dict[str, tuple[Callable[[px.Program], px.Program], set[str]]] = {
-    "to_dtype": (
-        lambda program: px.to_dtype(program, torch.float64),
-        {PLAIN_OUT, f"{PLAIN_OUT}, as parameter", "opaque layout"},
-    ),
+    "to_dtype": (lambda program: px.to_dtype(program, torch.float64), {PLAIN_OUT, f"{PLAIN_OUT}, as parameter", "opaque layout"}),
     "to_device": (lambda program: px.to_device(program, "meta"), {"opaque layout"}),
 }
 """Conversions, and the kinds that their own class cannot convert."""

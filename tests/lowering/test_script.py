@@ -158,12 +158,7 @@ def test_refusals() -> None:
         (px.import_fx(torch.fx.symbolic_trace(Tower(1))), "", px.errors.UnsupportedProgram, r"purefx.call_module has no"),
         (held, "", px.errors.UnsupportedProgram, "the state 'held' is a str, which a script cannot make"),
         (imported(Aliased(), torch.randn(1, 2)), "", px.errors.UnsupportedProgram, "is a view of other state"),
-        (
-            px.import_fx(torch.fx.symbolic_trace(lambda x: x + 1)),
-            "",
-            px.errors.UnsupportedProgram,
-            "no argument for the input",
-        ),
+        (px.import_fx(torch.fx.symbolic_trace(lambda x: x + 1)), "", px.errors.UnsupportedProgram, "no argument for the input"),
     ]
     for program, rewrite, kind, said in cases:
         with pytest.raises(kind, match=said):

@@ -319,11 +319,7 @@ def test_sizes_that_depend_on_the_data_are_refused() -> None:
 ERRORS: list[tuple[str, str, str]] = [
     ("a = @neg(x); b = @neg(a); c = @two(b, a)", "c", "s2 takes a from s0, which is not the part before it: run relay_skips"),
     ("a = @neg(x); b = @neg(a)", "a", "the result a is made by s0, which is not the last part: run relay_skips"),
-    (
-        "n = @size(x); c = @scaled(n)",
-        "c",
-        "s0 returns n, a number, but only tensors can be sent: run move_non_tensor_nodes",
-    ),
+    ("n = @size(x); c = @scaled(n)", "c", "s0 returns n, a number, but only tensors can be sent: run move_non_tensor_nodes"),
     ("n = @size(x)", "n", "the program returns n, a number, but the last stage can return only tensors"),
     ("a = @neg(x); b = @add_(a)", "b", "s1 writes into its input a, which"),
     ("b = @neg(x)", "b", "the input n is a number (int), but stages take tensors"),

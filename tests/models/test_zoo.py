@@ -96,8 +96,7 @@ def test_gradients_that_exporting_changes_are_those_of_the_exported_program(name
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["bert_train", "gpt2", "resnet_train", "convnext", *[pytest.param(name, marks=pytest.mark.deep) for name in DEEPEST]],
+    "name", ["bert_train", "gpt2", "resnet_train", "convnext", *[pytest.param(name, marks=pytest.mark.deep) for name in DEEPEST]]
 )
 def test_so_it_is_after_decomposition(name: str) -> None:
     """The same from core aten, where BatchNorm's statistics are outputs that must be written back."""

@@ -250,11 +250,7 @@ def test_refusals() -> None:
     cases: list[tuple[Callable[[], Any], type[Exception], str]] = [
         (lambda: px.training_module(px.import_ep(ep)), px.errors.ArgumentError, "takes a joint program.*capture_joint"),
         (lambda: px.training_module(mlp()), px.errors.ArgumentError, "takes a purefx Program, not a"),  # type: ignore[arg-type]
-        (
-            lambda: px.training_module(unseeded),
-            px.errors.UnsupportedProgram,
-            "do not all start at one node",
-        ),
+        (lambda: px.training_module(unseeded), px.errors.UnsupportedProgram, "do not all start at one node"),
         (lambda: module.get_submodule("0").register_forward_hook(print), px.errors.UnsupportedProgram, "its operators are in"),
         (lambda: repeats(torch.randn(3, requires_grad=True))[0].mul_(2), RuntimeError, "is a view and is being modified inplace"),
         (lambda: torch.autograd.backward(gradient.sum()), RuntimeError, "once_differentiable"),

@@ -230,6 +230,25 @@ def test_state_that_nobody_writes_is_handed_out_itself() -> None:
     assert px.functionalize(written) == program
 
 
+class Kept(parent(total=lambda: torch.zeros(3))):
+    def forward(self, c: torch.Tensor, x: torch.Tensor) -> Any:
+        self.total.add_(x)
+        d = x * 2
+        return c.add_(1), self.total, c * 2, c.copy_(d), d
+
+
+def test_the_caller_gets_the_written_tensor() -> None:
+    """Without in-place operators, the new value is a mutation and a result."""
+    for decomposed in (False, True):
+        program = px.import_ep(exported(Kept(), torch.ones(3), torch.ones(3), decomposed=decomposed))
+        assert px.verify(written := px.inplace_mutations(program), infer=True) == ()
+        assert px.functionalize(written) == program
+        module, c = px.lower(px.transform(program)), torch.ones(3)
+        for _ in range(2):
+            first, total, _, second, d = module(c, torch.ones(3))
+            assert first is c and second is c and total is module.total and d is not c
+
+
 # Effect tokens become ordered effects: same operators, same order, no tokens.
 
 
