@@ -82,12 +82,7 @@ def _check_options(program: Program, to: str, state: str, adapter: object) -> No
 
 
 def lower_unchecked(
-    original: Program,
-    to: str,
-    device: torch.device | None = None,
-    *,
-    copy: bool = False,
-    names: StateNames | None = None,
+    original: Program, to: str, device: torch.device | None = None, *, copy: bool = False, names: StateNames | None = None
 ) -> torch.nn.Module:
     """Lower a program that is known to be valid."""
     program = writing_parameters(executable(original))

@@ -6,13 +6,7 @@ program or builds a torch module.
 
 from __future__ import annotations
 
-from .cleanup import (
-    infer,
-    lift_constants,
-    name_inputs,
-    normalize_stacks,
-    restore_names,
-)
+from .cleanup import infer, lift_constants, name_inputs, normalize_stacks, restore_names
 from .convert import to_device, to_dtype
 from .deduplicate import deduplicate
 from .dispatch import dispatch

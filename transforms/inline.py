@@ -123,11 +123,7 @@ class _Inlining:
     establishes={"flat"},
     forgets={"outlined", "deduplicated"},
     inverse="outline",
-    laws=[
-        "outlining gives back the hierarchy",
-        "the operators run in the same order",
-        "no graph calls a module afterwards",
-    ],
+    laws=["outlining gives back the hierarchy", "the operators run in the same order", "no graph calls a module afterwards"],
 )
 def inline(program: Program, *, at_most: int = LIMIT, fuel: Fuel = UNLIMITED) -> Program:
     """Replace module calls by their bodies.

@@ -6,15 +6,7 @@ All inferred values of a program live in the fake mode of its inputs.
 from __future__ import annotations
 
 from .interpreter import CallValues, Interpreter, Run
-from .results import (
-    agrees,
-    all_agree,
-    disagreement_of_branches,
-    returned_input,
-    returned_operand,
-    shown_value,
-    values_of,
-)
+from .results import agrees, all_agree, disagreement_of_branches, returned_input, returned_operand, shown_value, values_of
 from .values import UNKNOWN, ExampleValues, FakeValues, clone_value, described, fresh_mode, has_no_result, running
 
 __all__ = [

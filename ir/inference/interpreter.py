@@ -215,11 +215,7 @@ class Interpreter:
     """
 
     def __init__(
-        self,
-        program: Program,
-        changed: frozenset[tuple[str, str]] = frozenset(),
-        *,
-        values: FakeValues | None = None,
+        self, program: Program, changed: frozenset[tuple[str, str]] = frozenset(), *, values: FakeValues | None = None
     ) -> None:
         self.source = program
         self.changed = changed

@@ -36,15 +36,7 @@ from ...ir.signature import (
 )
 from ...ir.state import Slot, SlotKind, State
 from ...ir.torch_private import pytree
-from ...transforms import (
-    deduplicate,
-    inplace_mutations,
-    insert_ivals,
-    outline,
-    sink_state,
-    split_balanced,
-    split_by_tags,
-)
+from ...transforms import deduplicate, inplace_mutations, insert_ivals, outline, sink_state, split_balanced, split_by_tags
 from .. import toy
 from ..variants import reordered
 from .flow import Flow, Style, Value, tensor_kind

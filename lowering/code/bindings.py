@@ -15,13 +15,7 @@ import torch
 
 from ...ir.arguments import Arg, Items, Ref
 from ...ir.graph import Node, Op
-from ...ir.torch_private import (
-    NEURAL_FUNCTIONS,
-    device_of,
-    is_undisturbed,
-    schema_of,
-    sees_functions,
-)
+from ...ir.torch_private import NEURAL_FUNCTIONS, device_of, is_undisturbed, schema_of, sees_functions
 
 PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
 """The classes of plain tensors; subclasses may override ``__torch_function__``."""

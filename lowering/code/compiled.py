@@ -21,13 +21,7 @@ from ...ir.calls.call_sites import Convention, without_boundaries
 from ...ir.errors import UnsupportedProgram
 from ...ir.graph import Call, Graph, Node, Op
 from ...ir.operators import advice_for, named_with_reasons
-from ...ir.torch_private import (
-    OpOverload,
-    current_modes,
-    mode_objects,
-    restore_modes,
-    run_while_tracing,
-)
+from ...ir.torch_private import OpOverload, current_modes, mode_objects, restore_modes, run_while_tracing
 from ..calls.preserved import PreservedCall
 from ..modules.context import LoweringContext, conventions_of, position_dependent
 from .source import Table, write_body

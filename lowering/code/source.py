@@ -142,11 +142,7 @@ def from_root(path: str) -> str:
     return f"{FROM_ROOT}.{path[1:]}" if path.startswith(FROM_ROOT) else path
 
 
-def write_body(
-    graph: Graph,
-    table: Table,
-    sites: Mapping[str, PreservedCall] = MappingProxyType({}),
-) -> BodySource:
+def write_body(graph: Graph, table: Table, sites: Mapping[str, PreservedCall] = MappingProxyType({})) -> BodySource:
     """Return the source of a body.
 
     Args:

@@ -85,9 +85,7 @@ def training_module(
     return training(made, programs, result_spec(flat))
 
 
-BY_GRADIENT_MODE = {
-    "aten.mkldnn_rnn_layer.default": "with torch.backends.mkldnn.flags(enabled=False)",
-}
+BY_GRADIENT_MODE = {"aten.mkldnn_rnn_layer.default": "with torch.backends.mkldnn.flags(enabled=False)"}
 """Operators that save nothing for the backward while gradients are disabled, as inside an autograd node, each with the way to
 capture others instead."""
 

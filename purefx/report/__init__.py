@@ -28,12 +28,7 @@ MARK = b"<!DOCTYPE html>\n<!-- made by purefx -->"
 """How a page begins."""
 
 
-def report(
-    program: Program,
-    path: str | os.PathLike[str] = "report.html",
-    *,
-    before: Program | None = None,
-) -> Path:
+def report(program: Program, path: str | os.PathLike[str] = "report.html", *, before: Program | None = None) -> Path:
     """Write a program, every step of its trail and its problems as one HTML file, which opens from disk.
 
     It shows the tree of modules with their sizes, a drawing of each body, the line of each node, two steps side by side, the

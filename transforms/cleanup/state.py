@@ -24,15 +24,7 @@ from ...ir.names import FROM_ROOT, is_dotted_path, join, relative
 from ...ir.persistent import pmap
 from ...ir.program import Module, Program
 from ...ir.rewriter import Relocation
-from ...ir.signature import (
-    InputGradient,
-    InputMutation,
-    RestType,
-    Signature,
-    StateInput,
-    StateMutation,
-    UserInput,
-)
+from ...ir.signature import InputGradient, InputMutation, RestType, Signature, StateInput, StateMutation, UserInput
 from ...ir.state import Slot, SlotKind, State
 from ...ir.tensors import TensorIds, cell_key
 from ...ir.torch_private import pytree
@@ -344,10 +336,7 @@ def _arguments(signature: Signature, gone: set[int], users: int) -> tuple[Any, t
     kept = {key: spec for key, spec, found in named if not _is_gone(found, gone, str(key))}
     positional = [names[at] for at in left if at < len(names)]
     rest = [name for name in names[len(args) :] if name not in keys or name in kept]
-    parts = [
-        pytree.TreeSpec(tuple, None, [args[at] for at in left]),
-        pytree.TreeSpec(dict, list(kept), list(kept.values())),
-    ]
+    parts = [pytree.TreeSpec(tuple, None, [args[at] for at in left]), pytree.TreeSpec(dict, list(kept), list(kept.values()))]
     return pytree.TreeSpec(tuple, None, parts), (*positional, *rest)
 
 

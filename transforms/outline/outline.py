@@ -214,9 +214,7 @@ def walked(program: Program) -> Walk:
     if flat := walk.flat:
         message = f"the call{'s'[: len(flat) > 1]} {', '.join(map(str, flat))} stay{'s'[: len(flat) == 1]}"
         warnings.warn(
-            escaped(f"{message} flat in the caller, because other nodes must run in between"),
-            FlatCallWarning,
-            stacklevel=2,
+            escaped(f"{message} flat in the caller, because other nodes must run in between"), FlatCallWarning, stacklevel=2
         )
     return walk
 

@@ -28,10 +28,7 @@ from .placement import Placing
 @transformation(
     proven=True,
     forgets={"deduplicated"},
-    laws=[
-        "every part takes only what the part before it gives",
-        "parts compute what they computed",
-    ],
+    laws=["every part takes only what the part before it gives", "parts compute what they computed"],
 )
 def relay_skips(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
     """Relay values that skip parts, so that each part uses only results of the previous one.
@@ -143,10 +140,7 @@ def _returned(program: Program, chain: Chain) -> list[tuple[int, str]]:
 @transformation(
     proven=True,
     forgets={"deduplicated"},
-    laws=[
-        "no number crosses that can be computed where it is used",
-        "tensors are computed in the part in which they were",
-    ],
+    laws=["no number crosses that can be computed where it is used", "tensors are computed in the part in which they were"],
 )
 def move_non_tensor_nodes(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
     """Compute sizes, shapes and other numbers in the part that uses them, so that only tensors cross part boundaries.

@@ -179,12 +179,7 @@ def module_paths(program: Program) -> frozenset[str]:
 
 
 def backward_edge(
-    program: Program,
-    tags: Sequence[str],
-    wanted: Sequence[int | None],
-    before: list[list[int]],
-    low: Sequence[int],
-    number: int,
+    program: Program, tags: Sequence[str], wanted: Sequence[int | None], before: list[list[int]], low: Sequence[int], number: int
 ) -> str:
     """Return the message for a node that is in an earlier part than one of its dependencies.
 

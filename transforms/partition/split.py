@@ -95,10 +95,7 @@ def _reach(sums: Sequence[int], start: int, bound: int) -> int:
     ],
 )
 def split_by_tags(
-    program: Program,
-    tags: Sequence[str],
-    *,
-    tag_of: Mapping[str, str] | Callable[[Node], str | None] | None = None,
+    program: Program, tags: Sequence[str], *, tag_of: Mapping[str, str] | Callable[[Node], str | None] | None = None
 ) -> Program:
     """Split a program into parts, one for each tag.
 

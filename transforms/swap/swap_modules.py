@@ -27,19 +27,7 @@ from ...ir.signature import StateGradient
 from ...ir.state import Slot, SlotKind
 from ..shared_bodies import specialised
 from ..transformation import UNLIMITED, Fuel, transformation
-from .bodies import (
-    Decision,
-    Graft,
-    Rewriting,
-    Swap,
-    covering,
-    found_in,
-    graft,
-    new_modules,
-    new_state,
-    prepared,
-    replaced_slot,
-)
+from .bodies import Decision, Graft, Rewriting, Swap, covering, found_in, graft, new_modules, new_state, prepared, replaced_slot
 
 Replacement = torch.nn.Module | Program
 
