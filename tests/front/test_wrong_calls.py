@@ -242,7 +242,6 @@ CALLS: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: relu(lambda m, x: x, where=lambda m: m.dtype("X"))(FLAT), NamingError, "…the rule has no variable…"),
     (lambda: relu(lambda m, x: x.tanh() if x.shape[0] == 4 else x)(DYNAMIC), RuleError, "…at run time…where=…"),
     (lambda: relu(lambda m, x: x.reshape(int(x.shape[0]), 4))(DYNAMIC), RuleError, "…at run time…"),
-    (lambda: relu(lambda m, x: torch.no_grad()(torch.cos)(x))(FLAT), RuleError, "…run in the modes of the match"),
     (lambda: relu(lambda m, x: torch.autocast("cpu")(torch.cos)(x))(FLAT), RuleError, "…run in the modes of the match"),
     (lambda: relu(lambda m, x: x * nn.Parameter(torch.ones(2)))(FLAT), RuleError, "…add it with m.parameter"),
     # others

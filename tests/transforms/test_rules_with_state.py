@@ -91,6 +91,7 @@ def test_state_that_is_brought_and_dropped(number: int) -> None:
     for program in (flat(), tree()):
         made = rule(program)
         assert px.verify(made, infer=True) == ()
+        assert all("val" in node.meta for _, node in made.nodes() if isinstance(node.do, px.Get))
         assert {*made.state.slots} - {*program.state.slots} == new
         assert {*program.state.slots} - {*made.state.slots} == gone
     assert text_of(made, "Layer") == body

@@ -66,7 +66,7 @@ class Template:
         def put(arg: Any) -> Any:
             if isinstance(arg, fx.Node):
                 if arg not in known:
-                    known[arg] = _read(operands[self.numbers[arg]], root, stack, names, meta, made)
+                    known[arg] = _read(operands[self.numbers[arg]], arg.meta.get("val"), root, stack, names, meta, made)
                 return known[arg]
             return (
                 (Items if isinstance(arg, list) else tuple)([put(part) for part in arg]) if isinstance(arg, list | tuple) else arg
@@ -80,7 +80,7 @@ class Template:
         return made, tuple(map(put, self.results))
 
 
-def _read(source: Source, root: Node, stack: Stack, names: Names, meta: Meta, made: list[Node]) -> Arg:
+def _read(source: Source, value: Any, root: Node, stack: Stack, names: Names, meta: Meta, made: list[Node]) -> Arg:
     # An operand as an argument; reading new state and computing the root each add a node.
     if source is KEPT:
         made.append(root.evolve(name=names.fresh(stem_of(root.name))))
@@ -88,7 +88,7 @@ def _read(source: Source, root: Node, stack: Stack, names: Names, meta: Meta, ma
         existing = next((node for node in made if node.do == source), None)
         if existing is not None:
             return Ref(existing.name)
-        made.append(Node(names.fresh(word_of(source.slot)), source, (), (), stack, meta))
+        made.append(Node(names.fresh(word_of(source.slot)), source, (), (), stack, MappingProxyType({**meta, "val": value})))
     else:
         return source
     return Ref(made[-1].name)
@@ -192,12 +192,12 @@ class _Apart(TorchFunctionMode):
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs, operands = kwargs or {}, self.operands
-        if autocast_is_on() or getattr(function, "__name__", "") == "_set_grad_enabled":
-            raise RuleError("a replacement sets no_grad or autocast, but its operators run in the modes of the match")
         leaves = pytree.tree_leaves((args, kwargs))
         if not any(isinstance(each, FakeTensor | torch.SymInt | torch.SymFloat) for each in leaves) and not operands.is_called:
             with operands.paused():
                 return function(*args, **kwargs)
+        if autocast_is_on():
+            raise RuleError("a replacement sets autocast, but its operators run in the modes of the match")
         if any(isinstance(each, torch.Tensor) and not isinstance(each, FakeTensor) for each in leaves):
             args, kwargs = pytree.tree_map_only(torch.Tensor, self._constant, (args, kwargs))
         with operands.values.mode, assuming_sizes(operands.values.mode.shape_env):
