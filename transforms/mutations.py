@@ -130,6 +130,7 @@ class _Writes:
 
     def graph(self) -> Graph:
         written = {self.memory.find(mutation.target) for mutation in self.mutations}
+        inputs = {self.memory.find(formal.name) for formal in self.source.inputs}
         overwritten = {view for mutation in self.mutations for view in self.views[mutation.target]}
         output = [map_refs(arg, lambda ref: self._old_output(ref, overwritten)) for arg, _ in self.output]
         # Values that share memory with a written tensor are saved before the first write.
@@ -140,9 +141,9 @@ class _Writes:
             meta = self._copied(mutation.value)
             copy = Node(self.edit.names.fresh("copy_"), COPY, args, (), stack, meta)
             self.edit.after(place, copy)
-            if mutation.value in self.edit.position and mutation.value not in saved:
-                written = Ref(mutation.value), True
-                output = [Ref(copy.name) if known == written else arg for arg, known in zip(output, self.output, strict=True)]
+            if self.memory.find(mutation.value) not in inputs:  # else the caller gets the other input
+                same = Ref(mutation.value), True
+                output = [Ref(copy.name) if known == same else arg for arg, known in zip(output, self.output, strict=True)]
         return self.edit.graph(output=tuple(output))
 
     def _copied(self, value: str) -> Meta:

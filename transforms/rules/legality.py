@@ -87,6 +87,8 @@ class Legality:
             RuleError: the effects differ and the rule does not allow it, or either writes.
         """
         gone, new = ([_code(node) for node in nodes if self.acts(node)] for nodes in (place.found.distinct, made))
+        if not gone and not new:
+            return
         for node in [*gone]:
             if node in new:  # the replacement keeps it (m.value)
                 gone.remove(node)
