@@ -28,7 +28,7 @@ BUILD = ROOT / "build" / "versions"
 PAGE = ROOT / "docs" / "development.md"
 
 SMOKE = (
-    "readme/test_readme.py", "models/test_examples.py", "upstream/test_torch_private.py", "upstream/test_effects_of_torch.py",
+    "readme/test_readme.py", "real/test_examples.py", "upstream/test_torch_private.py", "upstream/test_effects_of_torch.py",
     "security/test_allowed.py", "ir/test_communication.py", "importing/test_fx.py", "transforms/test_outline.py",
     "transforms/test_shared_bodies.py", "transforms/test_infer.py", "lowering/test_lower.py", "to_ep/test_signature.py",
 )  # fmt: skip

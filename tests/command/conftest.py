@@ -11,7 +11,7 @@ import torch
 
 import purefx as px
 from purefx.__main__ import main
-from tests.programs import Tower, exported
+from tests.models import Tower, exported
 
 Run = Callable[..., tuple[int, str, str]]
 

@@ -12,7 +12,7 @@ from torch import nn
 
 import purefx as px
 from tests.command.conftest import Run
-from tests.programs import Aliased, Block, Branches, Tower, exported, parent
+from tests.models import Aliased, Block, Branches, Tower, exported, parent
 
 
 class Encoders(parent(text=lambda: Tower(2), image=lambda: Tower(2))):

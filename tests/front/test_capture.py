@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import purefx as px
-from tests.programs import Counter, Tower, parent
+from tests.models import Counter, Tower, parent
 
 X = torch.ones(2, 4)
 

@@ -12,7 +12,7 @@ import purefx as px
 from purefx.ir.errors import InvalidProgram, Violation
 from purefx.ir.persistent import html_of
 from tests.front.reports import PAYLOADS, hostile, soften
-from tests.programs import Tower
+from tests.models import Tower
 from tests.verify.corruptors import VARIANTS
 from tests.verify.programs import PROGRAMS
 

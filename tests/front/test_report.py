@@ -18,7 +18,7 @@ from purefx.report import page
 from purefx.report.gather import gather
 from tests.front.reports import PAYLOADS, data_of, hostile, policy_of, soften
 from tests.laws.corruptions import CORRUPTORS
-from tests.programs import Shared, Tower
+from tests.models import Shared, Tower
 
 
 def made(layers: int = 3) -> px.Program:
@@ -71,7 +71,7 @@ def test_what_a_node_says(program: px.Program) -> None:
     rows = Texts(gather(program)).rows(-1)
     value = next(row for row in rows.values() if row["op"] == "aten.tanh.default")
     assert (value["value"], value["bytes"], value["effects"]) == ("f32[2, 8] cpu", 64, None)
-    assert "tests/programs.py" in next(row["source"] for row in rows.values() if row["op"] == "aten.linear.default")
+    assert "tests/models.py" in next(row["source"] for row in rows.values() if row["op"] == "aten.linear.default")
     flat = px.capture(Shared().eval(), (torch.ones(3, 4),))
     assert any("writes" in (row["effects"] or "") for row in Texts(gather(px.transform(flat))).rows(-1).values())
 

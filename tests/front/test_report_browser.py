@@ -11,7 +11,7 @@ import torch
 
 import purefx as px
 from tests.front.reports import PAYLOADS, hostile, soften
-from tests.programs import Tower
+from tests.models import Tower
 
 COMPARE = "document.getElementById('compare')"
 
@@ -91,7 +91,7 @@ def test_bodies_fold_and_a_node_says_what_it_is(browser: Any, file: Path) -> Non
     page.row("\u00d73").click()
     page.node("tanh").click()
     told = page.text("#details")
-    said = ("aten.tanh.default", "f32[2, 8] cpu", "64 bytes", "effects\nnone", "tests/programs.py:")
+    said = ("aten.tanh.default", "f32[2, 8] cpu", "64 bytes", "effects\nnone", "tests/models.py:")
     assert [each for each in said if each not in told] == []
     assert browser.current_url.endswith("/tanh")
     page.all("#details button")[0].click()

@@ -9,7 +9,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import purefx as px
-from tests.programs import Shared, Tower, parent
+from tests.models import Shared, Tower, parent
 
 
 class Vision(nn.Module):

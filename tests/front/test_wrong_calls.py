@@ -15,7 +15,7 @@ from torch.nn import functional
 import purefx as px
 from purefx.errors import ArgumentError, FxPassError, NamingError, ParseError, PipelineError, RuleError
 from purefx.laws.checking import WrongQuestion, check_transformation
-from tests.programs import exported, parent
+from tests.models import exported, parent
 from tests.transforms.test_rules_by_hand import given
 
 

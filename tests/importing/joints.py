@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 import purefx as px
 from purefx.ir.torch_private import pytree
-from tests.programs import parent
+from tests.models import parent
 
 
 def linear(*, bias: bool = True) -> nn.Linear:

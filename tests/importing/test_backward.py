@@ -16,7 +16,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import purefx as px
 from tests.importing.joints import Blocks, Recomputed, drawn, inside, tree_of
-from tests.programs import parent
+from tests.models import parent
 
 X = drawn(2, 4)
 

@@ -13,7 +13,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec, OutputKind, OutputSpec, TensorArgument
 
 import purefx as px
-from tests.programs import parent
+from tests.models import parent
 
 pytestmark = pytest.mark.usefixtures("unverified")
 

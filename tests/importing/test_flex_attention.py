@@ -11,7 +11,7 @@ import torch
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 import purefx as px
-from tests.programs import parent
+from tests.models import parent
 
 
 class Alibi(parent(slopes=lambda: torch.tensor([0.5, 0.25]))):

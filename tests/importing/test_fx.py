@@ -16,7 +16,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import purefx as px
 from tests.importing.traced_graphs import compare, outcome
-from tests.programs import Shared, Tower, parent
+from tests.models import Shared, Tower, parent
 
 X = torch.linspace(-2, 3, 12).reshape(3, 4)
 

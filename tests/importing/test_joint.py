@@ -16,7 +16,7 @@ from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
 import purefx as px
 from purefx.ir.analysis.digest import alpha_equal
 from tests.importing.joints import CASES, Again, Blocks, Caught, Nested, Writes, differences, drawn, inside
-from tests.programs import parent
+from tests.models import parent
 
 
 @pytest.fixture(params=CASES)

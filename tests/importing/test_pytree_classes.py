@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree  # pyright: ignore  # noqa: PGH003
 import purefx as px
 from purefx.errors import InputError, InputValueError
 from purefx.laws import value_differences
-from tests.programs import parent
+from tests.models import parent
 
 MADE: list[str] = []
 """The classes of which objects were made from parts."""

@@ -18,7 +18,7 @@ import purefx as px
 from purefx.ir import Apply, Sym
 from purefx.ir.importing.constraints import read_guard
 from tests.importing.traced_graphs import compare, graph_modules, outcome
-from tests.programs import Block, Shared, Tower, exported, parent
+from tests.models import Block, Shared, Tower, exported, parent
 
 # What is read from an exported program: stacks, signature, state, constraints, bodies.
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import purefx as px
-from tests.programs import parent
+from tests.models import parent
 
 X = torch.randn(2, 3)
 

@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 
 import purefx as px
 from purefx.ir.own_operators import CALL_GUARDS
-from tests.programs import parent
+from tests.models import parent
 
 # Traces with ``concrete_args``: arguments that are nested or fixed are taken as torch's module takes them.
 

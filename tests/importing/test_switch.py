@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import purefx as px
-from tests.programs import parent
+from tests.models import parent
 
 SWITCH: Any = pytest.importorskip("torch._higher_order_ops.switch", reason="torch 2.13 has no switch").switch
 

@@ -17,7 +17,7 @@ from purefx.laws.strategies import Stage
 from purefx.laws.tiers import share
 from purefx.laws.variants import renamed, reordered
 from tests.laws.registry import REGISTRY
-from tests.programs import NEG, drawn, flat
+from tests.models import NEG, drawn, flat
 
 
 def told(before: px.Program, after: px.Program) -> px.ir.Diff:

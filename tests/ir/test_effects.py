@@ -12,7 +12,7 @@ from purefx.ir import ANYTHING, PURE, ArgAt, Effects
 from purefx.ir.effects.declared import Unless
 from purefx.ir.effects.registered import effects_of
 from purefx.ir.operators import op_of
-from tests.programs import PRINT, flat
+from tests.models import PRINT, flat
 
 TALKS = [f"_c10d_functional.{name}.default" for name in ("all_reduce", "all_reduce_", "wait_tensor", "isend")]
 NAMES = {

@@ -12,7 +12,7 @@ from torch import nn
 import purefx as px
 from purefx.ir.meta import ORIGIN
 from purefx.laws.provenance import unknown_origins
-from tests.programs import parent
+from tests.models import parent
 
 
 class Layer(parent(up=lambda: nn.Linear(4, 8), down=lambda: nn.Linear(8, 4))):

@@ -24,7 +24,7 @@ from purefx.ir.effects.resolved import NodeEffects, node_effects
 from purefx.ir.graph import Graph, Input
 from purefx.ir.program import Program
 from purefx.ir.torch_private import MODES, pytree, storage_key
-from tests.programs import ADD, MUL, NEG, Shared, Tower, exported, flat
+from tests.models import ADD, MUL, NEG, Shared, Tower, exported, flat
 
 # Programs are values: equality, hashing, immutability, digest.
 

@@ -19,7 +19,7 @@ from purefx.laws.checking import FewChanges, NothingChecked, WrongQuestion, chec
 from purefx.laws.law import GENERIC
 from purefx.laws.tiers import drawn_cases
 from tests.laws.deep import ask_laws
-from tests.programs import parent
+from tests.models import parent
 
 ONES = torch.ones(2)
 

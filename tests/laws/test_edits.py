@@ -20,7 +20,7 @@ from purefx.ir.verify import findings, verifier
 from purefx.laws.strategies import STAGES, Stage
 from purefx.laws.tiers import share
 from tests.laws.corruptions import CORRUPTORS
-from tests.programs import drawn
+from tests.models import drawn
 from tests.verify.test_corruptions import imported
 
 Edited = Callable[[Program, random.Random], Program | None]

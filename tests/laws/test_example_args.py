@@ -12,7 +12,7 @@ from torch import nn
 import purefx as px
 from purefx.laws import example_args, value_differences
 from purefx.laws.strategies import Exported, exported_programs
-from tests.programs import exported
+from tests.models import exported
 
 
 class Many(nn.Module):

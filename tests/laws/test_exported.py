@@ -19,7 +19,7 @@ from purefx.laws.strategies.flow import fake_mode
 from purefx.laws.tiers import examples_of, share
 from purefx.laws.toy import tensor_meaning
 from tests.laws.direct import Direct, called_meaning
-from tests.programs import changes_in_export
+from tests.models import changes_in_export
 
 EXAMPLES = min(share(300), 1000)  # all of them are kept
 

@@ -14,7 +14,7 @@ from purefx.laws.fx_passes import ANYTHING, INFERENCE, POINTWISE, Contract, surv
 from purefx.laws.fx_passes.around import cases_around, seeds_of
 from purefx.laws.law import Case
 from purefx.laws.tiers import examples_of
-from tests.programs import exported
+from tests.models import exported
 
 pytest_plugins = ["pytester"]
 aten: Any = torch.ops.aten

@@ -19,7 +19,7 @@ import torch
 import purefx as px
 from purefx.laws.tiers import share
 from tests.laws.registry import REGISTRY
-from tests.programs import Shared, drawn, exported
+from tests.models import Shared, drawn, exported
 
 EXAMPLES = min(share(5), 20)  # one process does all of them
 

@@ -30,7 +30,7 @@ from purefx.laws import (
 from purefx.laws.law import GENERIC, GRADIENTS, Case, Law
 from purefx.laws.oracles import tensor_gradients
 from purefx.laws.purity import changes_in_process
-from tests.programs import changes_in_export, drawn, exported
+from tests.models import changes_in_export, drawn, exported
 
 
 class Model(nn.Module):

@@ -14,7 +14,7 @@ from purefx.laws.tiers import share
 from tests.laws.modes import markers_come_back
 from tests.laws.pairs import INVERSES, PAIRS, PairLaw
 from tests.laws.registry import REGISTRY
-from tests.programs import drawn
+from tests.models import drawn
 
 EXAMPLES = share(50)
 

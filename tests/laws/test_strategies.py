@@ -16,7 +16,7 @@ from purefx.laws.strategies.recipes import recipes
 from purefx.laws.toy import tensor_meaning, toy_meaning
 from tests.laws.registry import REGISTRY
 from tests.laws.walks import allowed, walk
-from tests.programs import Shared, drawn, exported
+from tests.models import Shared, drawn, exported
 
 SCALAR = px.ir.TensorType(torch.int64, ())
 X = px.ir.UserInput(SCALAR, "x")

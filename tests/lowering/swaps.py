@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import purefx as px
-from tests.programs import module_class
+from tests.models import module_class
 from tests.unflatten.harness import LOWERED, Case, compare, export
 
 X = torch.arange(12.0).reshape(3, 4) / 5 - 1

@@ -16,7 +16,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 import purefx as px
 from purefx.ir.operators import op_of
 from purefx.laws.purity import changes_in_process
-from tests.programs import module_class, parent
+from tests.models import module_class, parent
 
 pytestmark = pytest.mark.usefixtures("unverified")  # levels of forward derivatives are not open while values are inferred
 X = torch.linspace(-1, 1, 4).view(2, 2)

@@ -32,7 +32,7 @@ from tests.lowering.swaps import (
     refused,
     same,
 )
-from tests.programs import module_class, parent
+from tests.models import module_class, parent
 
 # ``module.path = replacement`` on lowered modules: it does what the same assignment does on the original.
 

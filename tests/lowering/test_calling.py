@@ -17,7 +17,7 @@ from purefx.ir.arguments import same_arg
 from purefx.ir.expression import UNCOMPUTABLE, InputDim, InputValue, evaluate, leaves_in
 from purefx.ir.torch_private import pytree
 from purefx.lowering.calls.arguments import LeafChecks
-from tests.programs import Block, exported, module_class
+from tests.models import Block, exported, module_class
 
 # Calling a lowered module: pytrees, names, checks, and errors that teach.
 

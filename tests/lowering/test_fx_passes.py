@@ -18,7 +18,7 @@ from purefx.laws.law import Case
 from purefx.laws.purity import seeded
 from purefx.laws.tiers import drawn_cases, share
 from purefx.laws.toy import TensorMachine, tensor_meaning
-from tests.programs import module_class
+from tests.models import module_class
 
 TANH = px.rule(lambda x: torch.relu(x)).becomes(lambda m, x: torch.tanh(x))
 

@@ -10,7 +10,7 @@ import torch.fx
 from torch.export.unflatten import UnflattenedModule
 
 import purefx as px
-from tests.programs import module_class
+from tests.models import module_class
 
 PH: Any = getattr(torch.fx, "PH")  # noqa: B009  no public name of a type checker
 

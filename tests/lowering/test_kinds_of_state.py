@@ -17,7 +17,7 @@ from torch.testing._internal.two_tensor import TwoTensor
 import purefx as px
 from purefx.errors import UnsupportedProgram
 from purefx.ir.state import same_value
-from tests.programs import module_class
+from tests.models import module_class
 
 X = torch.arange(1.0, 4.0)
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import purefx as px
-from tests.programs import Block, Counter, Shared, Tower, exported, module_class
+from tests.models import Block, Counter, Shared, Tower, exported, module_class
 
 To = Literal["graph_module", "interpreter"]
 BOTH = pytest.mark.parametrize("to", ["graph_module", "interpreter"])

@@ -12,7 +12,7 @@ import torch
 from torch.nn.utils import parametrizations, parametrize, prune
 
 import purefx as px
-from tests.programs import module_class, parent
+from tests.models import module_class, parent
 
 KINDS = ["graph_module", "interpreter"]
 X = torch.tensor([[1.0, -2.0], [0.5, 3.0]])

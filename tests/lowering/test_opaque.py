@@ -15,7 +15,7 @@ from purefx.ir.effects.dependencies import dependencies
 from purefx.ir.operators import op_of
 from purefx.ir.own_operators import CALL_MODULE
 from purefx.ir.verify import verify
-from tests.programs import parent
+from tests.models import parent
 
 KINDS = ("graph_module", "interpreter")
 

@@ -20,7 +20,7 @@ from purefx.laws import example_args, value_differences
 from purefx.laws.purity import seeded
 from purefx.laws.strategies import Exported, exported_programs
 from purefx.laws.toy import TensorMachine, tensor_meaning
-from tests.programs import Aliased, Block, Counter, Shared, Tower, exported, flat, module_class, node
+from tests.models import Aliased, Block, Counter, Shared, Tower, exported, flat, module_class, node
 
 aten: Any = torch.ops.aten
 

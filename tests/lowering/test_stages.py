@@ -16,7 +16,7 @@ from torch.distributed.pipelining import PipelineStage, ScheduleInterleaved1F1B,
 
 import purefx as px
 from purefx.lowering import Tie
-from tests.programs import Block, exported, module_class, parent
+from tests.models import Block, exported, module_class, parent
 from tests.transforms.small import split_tree
 
 # Makes a mask that is one column, seen several times.

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import purefx as px
-from tests.programs import parent
+from tests.models import parent
 
 # Eight threads look at one lowered module at once: graphs, code, copies, pickles, state, calls.
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.lowering.users import FORMS, KINDS, agree, lowered, mixed, mixed_args, three
-from tests.programs import Tower, module_class
+from tests.models import Tower, module_class
 
 EACH = pytest.mark.parametrize("to", KINDS)
 

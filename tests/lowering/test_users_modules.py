@@ -17,7 +17,7 @@ from torch.export import FlatArgsAdapter
 
 import purefx as px
 from tests.lowering.users import KINDS, Mixed, agree, export, lowered, mixed_args, three
-from tests.programs import Tower, module_class, parent
+from tests.models import Tower, module_class, parent
 
 EACH = pytest.mark.parametrize("to", KINDS)
 

@@ -18,7 +18,7 @@ from torch import nn
 import purefx as px
 from tests.lowering.swaps import Parent
 from tests.lowering.users import FORMS, KINDS, Mixed, agree, lowered, mixed, mixed_args, three
-from tests.programs import Shared, Tower, parent
+from tests.models import Shared, Tower, parent
 
 EACH = pytest.mark.parametrize("to", KINDS)
 

@@ -13,7 +13,7 @@ import torch
 
 import purefx as px
 from purefx.ir.state import lazy_bits
-from tests.programs import module_class
+from tests.models import module_class
 
 Draw = random.Random
 Views = list[torch.Tensor]

@@ -17,7 +17,7 @@ from purefx.ir.torch_private import FakeTensorMode, OpOverload, is_undisturbed
 from purefx.lowering.code.bindings import BINDINGS, binding_of, has_metadata
 from tests.lowering.test_bindings import Log
 from tests.lowering.users import KINDS, lowered
-from tests.programs import parent
+from tests.models import parent
 
 aten: Any = torch.ops.aten
 EACH = pytest.mark.parametrize("to", KINDS)

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import purefx as px
-from tests.programs import Block
+from tests.models import Block
 
 FORMS = ("plain", "decomposed", "strict", "dynamic", "strict dynamic", "decomposed dynamic")
 """How a model may have been exported."""

@@ -31,7 +31,7 @@ NOT_RUN = {
     "docs/split.md": "what one rank of several does; the block after it runs with one process",
     "docs/passes.md": "needs a compiler: run below where one is",
     "docs/export.md": "needs a compiler or packages: run below where they are",
-    "docs/gallery.md": "what examples/rewrites has, which tests/models/test_rewrites.py runs and compares",
+    "docs/gallery.md": "what examples/rewrites has, which tests/real/test_rewrites.py runs and compares",
 }
 
 PRINTED = {

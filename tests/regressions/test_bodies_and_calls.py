@@ -12,7 +12,7 @@ from torch import nn
 
 import purefx as px
 from purefx.ir.calls.call_graph import instance_paths, signatures_of_bodies
-from tests.programs import NEG, exported, parent
+from tests.models import NEG, exported, parent
 from tests.transforms.small import tree
 
 # Bodies that call the next one twice each, two hundred deep, and one preserved signature: to verify it took for ever.

@@ -14,7 +14,7 @@ import purefx as px
 from purefx.ir import StateMutation, Sym
 from purefx.ir.validation import invalid_names
 from purefx.laws.checking import Report, check_transformation
-from tests.programs import exported, parent
+from tests.models import exported, parent
 
 # Nothing that is printed for people speaks to their terminal: C0 and C1 controls, ANSI sequences and bidirectional marks.
 

@@ -14,7 +14,7 @@ from torch import nn
 from torch._higher_order_ops.effects import _EffectType, _register_effectful_op
 
 import purefx as px
-from tests.programs import parent
+from tests.models import parent
 
 LOG: list[str] = []
 

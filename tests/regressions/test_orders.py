@@ -13,7 +13,7 @@ import purefx as px
 from purefx.ir.operators import op_of
 from purefx.laws import structure_differences
 from purefx.lowering.calls.root import LoweredRoot
-from tests.programs import exported, parent
+from tests.models import exported, parent
 
 # A buffer that is not saved kept its place behind all saved ones, so the order of ``named_buffers`` was not eager's.
 

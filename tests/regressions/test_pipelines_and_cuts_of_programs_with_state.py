@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import purefx as px
-from tests.programs import parent
+from tests.models import parent
 
 
 class Norm(parent(bn=lambda: nn.BatchNorm1d(3), lin=lambda: nn.Linear(3, 3))):

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import purefx as px
-from tests.programs import parent
+from tests.models import parent
 
 # The body of a vmap stays between the functions that open and close it, and in the module that it was written in.
 

@@ -16,7 +16,7 @@ from purefx.laws.law import GENERIC
 from purefx.laws.strategies import Stage
 from purefx.laws.tiers import drawn_cases, share
 from tests.laws.registry import REGISTRY
-from tests.programs import ADD, NEG, flat, node, parent
+from tests.models import ADD, NEG, flat, node, parent
 
 PROGRAMS = 16
 

@@ -16,7 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import purefx as px
 from purefx.ir.operators import op_of
 from purefx.laws.values import false_values
-from tests.programs import parent
+from tests.models import parent
 
 
 class Outer(torch.nn.Module):

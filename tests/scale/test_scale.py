@@ -15,7 +15,7 @@ import purefx as px
 from bench.chain import chain
 from bench.making import looked_at
 from purefx.ir.verify import verify
-from tests.programs import NEG, exported, flat
+from tests.models import NEG, exported, flat
 
 
 def nested(depth: int) -> px.Program:

@@ -9,7 +9,7 @@ from attrs import frozen
 from torch import nn
 
 import purefx as px
-from tests.programs import parent
+from tests.models import parent
 
 
 class Point(NamedTuple):

@@ -20,7 +20,7 @@ from purefx.ir.effects.registered import NAMESPACES
 from purefx.ir.operators import DENIED, DENIED_NAMESPACES, HIGHER_ORDER, PLAIN_FUNCTIONS, allowed, denied, registered
 from purefx.ir.store import container
 from purefx.ir.torch_private import register_all
-from tests.programs import flat
+from tests.models import flat
 
 CALLED: list[str] = []
 

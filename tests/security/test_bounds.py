@@ -15,7 +15,7 @@ from attrs import evolve
 import purefx as px
 from purefx.ir import Apply, InputDim, InputValue, Items, LiteralType, Range, Record, Ref, Sym, UserInput
 from purefx.ir.torch_private import pytree
-from tests.programs import flat
+from tests.models import flat
 from tests.security.test_allowed import USES, signed
 
 WORK = {

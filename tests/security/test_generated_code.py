@@ -15,7 +15,7 @@ import torch
 import purefx as px
 from purefx.ir import persistent
 from purefx.ir.operators import op_of
-from tests.programs import ADD, NEG
+from tests.models import ADD, NEG
 
 # Nothing that came from a program is in the code that runs it.
 

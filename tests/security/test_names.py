@@ -15,7 +15,7 @@ from torch import nn
 
 import purefx as px
 from purefx.ir.operators import op_of
-from tests.programs import NEG, flat, parent
+from tests.models import NEG, flat, parent
 
 CORPUS = (
     "x=RAN.append(1)",

@@ -19,7 +19,7 @@ from torch import nn
 
 import purefx as px
 from purefx.ir.store import container
-from tests.programs import Aliased, parent
+from tests.models import Aliased, parent
 from tests.security.mutating import Parts, mutated_bytes, mutated_json, mutated_text, with_header
 
 HUGE = 10**12

@@ -19,7 +19,7 @@ import purefx as px
 from purefx.ir.operators import op_of
 from purefx.ir.torch_private import storage_key
 from purefx.laws.tiers import Tier, drawn_cases
-from tests.programs import ADD, Aliased, Shared, exported, flat, parent
+from tests.models import ADD, Aliased, Shared, exported, flat, parent
 
 
 def again(program: px.Program, folder: Path, **options: Any) -> px.Program:

@@ -13,7 +13,7 @@ from torch.export import ExportedProgram
 
 import purefx as px
 from purefx.laws import behaviour_differences
-from tests.programs import exported
+from tests.models import exported
 
 
 def flattened(program: px.Program) -> px.Program:

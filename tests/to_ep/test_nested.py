@@ -10,7 +10,7 @@ import torch
 
 import purefx as px
 from purefx.ir.operators import op_of
-from tests.programs import NEG, Block, flat
+from tests.models import NEG, Block, flat
 from tests.to_ep.support import imported
 
 # What torch cannot express, or what a caller gets wrong, is told before anything is made; names of a program run nothing.

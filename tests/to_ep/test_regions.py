@@ -11,7 +11,7 @@ from torch import nn
 
 import purefx as px
 from purefx.errors import UnsupportedProgram
-from tests.programs import module_class, parent
+from tests.models import module_class, parent
 
 X = torch.arange(6.0).reshape(2, 3)
 Wave = module_class("Wave", lambda self, x: self.linear(x).sin(), linear=lambda: nn.Linear(3, 3))

@@ -13,7 +13,7 @@ from torch.export.experimental import _export_forward_backward
 from torch.export.graph_signature import InputKind, OutputKind
 
 import purefx as px
-from tests.programs import ADD, NEG, Counter, exported, flat, module_class
+from tests.models import ADD, NEG, Counter, exported, flat, module_class
 from tests.to_ep.support import decomposed, flattened, imported, loaded
 
 

@@ -12,7 +12,7 @@ from attrs import evolve
 import purefx as px
 from purefx.ir.meta import EMPTY_META
 from purefx.ir.operators import op_of
-from tests.programs import NEG, Block, exported, flat, parent
+from tests.models import NEG, Block, exported, flat, parent
 from tests.to_ep.support import decomposed, flattened, imported, loaded
 
 ROWS = ({0: torch.export.Dim("rows", min=2, max=9)},)
@@ -56,7 +56,7 @@ def test_inserted_nodes_get_value_and_stack() -> None:
         node = node_of(made, name)
         assert str(node.meta["val"].shape) == "torch.Size([s77, 8])"
         assert not node.meta["val"].requires_grad  # like those of the exporter
-        assert node.meta["nn_module_stack"] == {"L__self__": ("", "tests.programs.Block")}
+        assert node.meta["nn_module_stack"] == {"L__self__": ("", "tests.models.Block")}
     assert len(environment.guards) == guards
     assert node_of(made, "linear").meta["stack_trace"] == node_of(ep, "linear").meta["stack_trace"]
     again = torch.export.export(made.module(), (torch.randn(4, 4),), dynamic_shapes=ROWS)

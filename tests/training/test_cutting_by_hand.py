@@ -14,7 +14,7 @@ import purefx as px
 from purefx import training
 from purefx.ir import InputGradient, LossOutput, Signature, TensorType, UserInput, UserOutput
 from purefx.transforms.training.policies import Network
-from tests.programs import module_class
+from tests.models import module_class
 
 VECTOR = TensorType(torch.float32, (4,))
 ATEN = torch.ops.aten

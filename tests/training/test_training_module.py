@@ -20,7 +20,7 @@ from torch.utils.checkpoint import checkpoint
 
 import purefx as px
 from examples.zoo import llama
-from tests.programs import parent
+from tests.models import parent
 
 Optimizer = Callable[[Any], torch.optim.Optimizer]
 Run = Callable[[Any, torch.Tensor], Any]

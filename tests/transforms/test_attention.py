@@ -17,7 +17,7 @@ from torch.nn import functional
 import purefx as px
 from purefx import rules
 from purefx.ir.torch_private import SAFE_SOFTMAX
-from tests.programs import parent
+from tests.models import parent
 from tests.transforms.rulesets import Function, applied, assert_equal, exported
 
 INF = math.inf

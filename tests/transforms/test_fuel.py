@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import purefx as px
-from tests.programs import NEG, Shared, exported, flat
+from tests.models import NEG, Shared, exported, flat
 
 TANH = px.Op("aten.tanh.default", target=torch.ops.aten.tanh.default)
 

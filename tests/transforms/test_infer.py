@@ -13,7 +13,7 @@ import purefx as px
 from purefx.ir.inference import FakeValues
 from purefx.ir.operators import op_of
 from purefx.ir.torch_private import storage_key
-from tests.programs import Block, exported, flat
+from tests.models import Block, exported, flat
 
 ROWS = ({0: torch.export.Dim("rows", min=3, max=9)},)
 

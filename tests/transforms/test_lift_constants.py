@@ -11,7 +11,7 @@ from torch import nn
 
 import purefx as px
 from purefx.ir.operators import op_of
-from tests.programs import ADD, ADD_, MUL, Tower, exported, flat
+from tests.models import ADD, ADD_, MUL, Tower, exported, flat
 
 X = torch.tensor([1.0, 2.0])
 

@@ -15,7 +15,7 @@ import purefx as px
 from purefx.laws import example_args
 from purefx.laws.toy import tensor_meaning
 from purefx.transforms.minimize.search import cost
-from tests.programs import Block, Tower, exported
+from tests.models import Block, Tower, exported
 
 Rewrite = Callable[[px.Program], px.Program]
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import purefx as px
-from tests.programs import parent
+from tests.models import parent
 
 SET_GRAD = "torch._C._set_grad_enabled"
 X = torch.linspace(-2, 2, 16).reshape(4, 4)

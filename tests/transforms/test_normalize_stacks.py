@@ -11,7 +11,7 @@ from torch import nn
 
 import purefx as px
 from purefx.laws.oracles import behaviour_differences
-from tests.programs import NEG, Block, Shared, Tower, flat, parent
+from tests.models import NEG, Block, Shared, Tower, flat, parent
 
 X = torch.arange(12.0).reshape(3, 4)
 

@@ -16,7 +16,7 @@ import purefx as px
 from purefx.laws.strategies import ModuleTree, module_trees
 from purefx.laws.tiers import Tier, drawn_cases, share
 from tests.laws.test_modules import RANDOM
-from tests.programs import Counter, Shared, exported, flat, parent
+from tests.models import Counter, Shared, exported, flat, parent
 
 X = torch.linspace(-2, 2, 12).reshape(3, 4)
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import purefx as px
-from tests.programs import ADD, NEG, calls, flat, node
+from tests.models import ADD, NEG, calls, flat, node
 from tests.transforms.small import preserved, shown, tree
 
 A, B = px.Frame("a"), px.Frame("b")

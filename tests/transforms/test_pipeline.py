@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import purefx as px
-from tests.programs import NEG, Aliased, Shared, Tower, exported, flat, parent
+from tests.models import NEG, Aliased, Shared, Tower, exported, flat, parent
 
 # Pipelines: order is checked before anything runs, results of strangers are verified, nothing to do is nothing done.
 

@@ -13,7 +13,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import purefx as px
 from purefx.ir.torch_private import pytree
-from tests.programs import ADD_, NEG, Tower, exported, flat, node
+from tests.models import ADD_, NEG, Tower, exported, flat, node
 
 
 class Tied(nn.Module):

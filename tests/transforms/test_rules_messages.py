@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import purefx as px
 from purefx.errors import InvalidProgram, RuleError
-from tests.programs import exported, parent
+from tests.models import exported, parent
 from tests.transforms.test_rules_by_hand import given
 
 Function = Callable[..., Any]

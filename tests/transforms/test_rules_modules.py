@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import purefx as px
-from tests.programs import parent
+from tests.models import parent
 
 Function = Callable[..., Any]
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import purefx as px
-from tests.programs import Tower, exported, parent
+from tests.models import Tower, exported, parent
 
 X = torch.linspace(-1, 1, 8).reshape(2, 4)
 ONES = torch.ones(4)

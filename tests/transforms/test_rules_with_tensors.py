@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import purefx as px
 from purefx.laws.rules import check_rule
 from purefx.laws.tiers import share
-from tests.programs import exported, parent
+from tests.models import exported, parent
 from tests.transforms.test_rules import X, rewritten
 
 Function = Callable[..., Any]

@@ -13,7 +13,7 @@ from torch.export import Dim
 
 import purefx as px
 from purefx import rules
-from tests.programs import parent
+from tests.models import parent
 
 BATCH, LENGTH = Dim("batch", min=1, max=64), Dim("length", min=2, max=64)
 

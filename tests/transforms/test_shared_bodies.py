@@ -7,7 +7,7 @@ import torch
 
 import purefx as px
 from purefx.laws import toy
-from tests.programs import MUL, calls, flat
+from tests.models import MUL, calls, flat
 from tests.transforms.small import number, preserved, shown, tree
 
 

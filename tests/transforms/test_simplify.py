@@ -12,7 +12,7 @@ from torch import nn
 import purefx as px
 from purefx.ir.torch_private import pytree
 from tests.lowering.swaps import Parent
-from tests.programs import exported
+from tests.models import exported
 
 Step = px.Transformation
 

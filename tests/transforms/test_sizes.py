@@ -16,7 +16,7 @@ import purefx as px
 from purefx.laws.asking import assert_law
 from purefx.laws.law import Case
 from tests.laws.specific import sizes_at_home
-from tests.programs import parent
+from tests.models import parent
 from tests.transforms.small import lines, preserved, symbolic, told, tree
 
 # Sizes that cross a call are computed again: where, from what, and which numbers are no sizes.

@@ -13,7 +13,7 @@ from torch import nn
 
 import purefx as px
 from purefx.transforms.partition.split import balanced
-from tests.programs import ADD, ADD_, NEG, Tower, exported, flat, node, parent
+from tests.models import ADD, ADD_, NEG, Tower, exported, flat, node, parent
 
 
 def by_first_letter(of: px.Node) -> str:

@@ -13,7 +13,7 @@ from torch import nn
 import purefx as px
 from purefx.ir.meta import Meta
 from purefx.ir.operators import GETITEM, op_of
-from tests.programs import COPY_, NEG, Shared, exported, flat, node, parent
+from tests.models import COPY_, NEG, Shared, exported, flat, node, parent
 from tests.transforms.small import lines, number, shown, told, tree
 
 # Sinking state: each read stands in the innermost module that owns the tensor under one of its names.

@@ -12,7 +12,7 @@ from torch import nn
 import purefx as px
 from purefx.ir.torch_private import pytree
 from tests.lowering.swaps import Parent
-from tests.programs import parent
+from tests.models import parent
 from tests.unflatten.harness import LOWERED, Case, compare, export
 
 X = torch.randn(4, 3)

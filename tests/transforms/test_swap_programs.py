@@ -11,7 +11,7 @@ from torch import nn
 
 import purefx as px
 from tests.lowering.swaps import Parent
-from tests.programs import parent
+from tests.models import parent
 from tests.transforms.test_swap import Parts, UsesAll, X, transformed
 from tests.unflatten.harness import LOWERED, Case, compare, export
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import purefx as px
-from tests.programs import exported, parent
+from tests.models import exported, parent
 
 ROWS = torch.ones(2, 3)
 

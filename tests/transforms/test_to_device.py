@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 import purefx as px
 from purefx.ir.operators import op_of
-from tests.programs import Shared, exported, parent
+from tests.models import Shared, exported, parent
 
 X = torch.linspace(-2, 2, 12).reshape(3, 4)
 META, CPU = torch.device("meta"), torch.device("cpu")

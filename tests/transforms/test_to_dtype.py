@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 import purefx as px
-from tests.programs import Shared, exported, parent
+from tests.models import Shared, exported, parent
 
 BF16 = torch.bfloat16
 

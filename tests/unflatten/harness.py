@@ -24,7 +24,7 @@ from torch.utils import _pytree as pytree
 
 import purefx as px
 from purefx.ir.errors import SwapError
-from tests.programs import parent
+from tests.models import parent
 
 WAYS = ("plain", "strict", "decomposed", "strict, decomposed, saved")
 LOWERED = ("graph_module", "interpreter")

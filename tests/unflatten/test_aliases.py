@@ -14,7 +14,7 @@ from torch import nn
 
 import purefx as px
 from purefx.ir.calls.call_graph import calls_by_label
-from tests.programs import parent
+from tests.models import parent
 
 X = torch.randn(2, 3)
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from tests.programs import module_class, parent
+from tests.models import module_class, parent
 from tests.unflatten.harness import Case, Cases, same_as_eager
 
 CASES = Cases()

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import purefx as px
-from tests.programs import module_class, parent
+from tests.models import module_class, parent
 from tests.unflatten.harness import LOWERED, WAYS, Case, Cases, export, same_as_eager
 
 CLOSURES = Cases()

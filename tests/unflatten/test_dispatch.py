@@ -11,7 +11,7 @@ from torch import nn
 from torch.export import Dim
 
 import purefx as px
-from tests.programs import module_class, parent
+from tests.models import module_class, parent
 from tests.unflatten.harness import LOWERED, Case, Cases, Linear, compare, export, same_as_eager
 
 # Issue 4, ``dispatch``: several calls of one preserved module go to one callable, and nothing is kept between calls.

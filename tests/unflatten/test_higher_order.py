@@ -11,7 +11,7 @@ from torch._higher_order_ops.scan import scan
 from torch._higher_order_ops.while_loop import while_loop
 from torch.nn.attention.flex_attention import flex_attention
 
-from tests.programs import module_class
+from tests.models import module_class
 from tests.unflatten.harness import Case, Cases, Linear, same_as_eager
 
 CASES = Cases()

@@ -16,7 +16,7 @@ from torch.export.experimental import _export_forward_backward
 
 import purefx as px
 from tests.importing.joints import Again, Blocks, Normed
-from tests.programs import parent
+from tests.models import parent
 from tests.unflatten.harness import LOWERED
 
 

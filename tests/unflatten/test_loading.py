@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn.utils import parametrizations
 
 import purefx as px
-from tests.programs import module_class, parent
+from tests.models import module_class, parent
 from tests.unflatten.harness import Case, Cases, compare, export, exported
 from tests.unflatten.test_calls import TwoNames
 from tests.unflatten.test_state import CASES as STATE

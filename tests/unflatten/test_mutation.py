@@ -7,7 +7,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from tests.programs import module_class, parent
+from tests.models import module_class, parent
 from tests.unflatten.harness import Case, Cases, Linear, same_as_eager
 
 CASES = Cases()

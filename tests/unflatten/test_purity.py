@@ -15,7 +15,7 @@ from torch.export.graph_signature import CustomObjArgument, InputKind, InputSpec
 
 import purefx as px
 from purefx.laws.purity import changes_in_process
-from tests.programs import Shared, changes_in_export, module_class
+from tests.models import Shared, changes_in_export, module_class
 from tests.unflatten.harness import LOWERED, Case, compare, export
 
 # Issue 4, number 10: the exported program is as it was, and nobody else notices.

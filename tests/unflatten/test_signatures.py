@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from purefx.ir.torch_private import pytree
-from tests.programs import module_class, parent
+from tests.models import module_class, parent
 from tests.unflatten.harness import WAYS, Case, Cases, Linear, same_as_eager
 
 CASES = Cases()

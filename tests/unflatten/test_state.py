@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrizations
 
-from tests.programs import module_class, parent
+from tests.models import module_class, parent
 from tests.unflatten.harness import Case, Cases, same_as_eager
 
 CASES = Cases()

@@ -17,7 +17,7 @@ from torch import nn
 from torch.export.unflatten import InterpreterModule, UnflattenedModule
 
 import purefx as px
-from tests.programs import module_class
+from tests.models import module_class
 
 DOCS = Path(__file__).parents[2] / "docs" / "unflatten.md"
 X = torch.randn(2, 3)

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tests.programs import parent
+from tests.models import parent
 
 aten: Any = torch.ops.aten
 prims: Any = torch.ops.prims

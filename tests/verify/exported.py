@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from tests.programs import parent
+from tests.models import parent
 
 
 class Block(nn.Module):

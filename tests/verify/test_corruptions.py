@@ -17,7 +17,7 @@ from purefx.laws.strategies import STAGES, Stage
 from purefx.laws.tiers import share
 from purefx.laws.toy import toy_meaning
 from tests.laws.corruptions import CORRUPTORS, MEANING, Corruptor
-from tests.programs import Aliased, Branches, Counter, Shared, Tower, drawn, exported, parent
+from tests.models import Aliased, Branches, Counter, Shared, Tower, drawn, exported, parent
 from tests.verify.exported import EXPORTS
 
 VALID = share(120)

@@ -16,7 +16,7 @@ from torch import nn
 import purefx as px
 from purefx.ir.operators import op_of
 from purefx.ir.verify import verify
-from tests.programs import Counter, exported
+from tests.models import Counter, exported
 from tests.verify.corruptors import with_node
 from tests.verify.exported import dynamic
 
