@@ -158,7 +158,7 @@ def test_errors_inside_name_the_place(to: Any) -> None:
         module(torch.ones(2, 4))
     notes = "\n".join(caught.value.__notes__)
     assert "while running down / linear (aten.linear.default)" in notes
-    assert "programs.py" in notes and "in forward: return x + self.down(self.up(x).relu())" in notes
+    assert "models.py" in notes and "in forward: return x + self.down(self.up(x).relu())" in notes
     assert len(caught.value.__notes__) == 1
 
 

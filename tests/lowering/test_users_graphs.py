@@ -19,8 +19,8 @@ EACH = pytest.mark.parametrize("to", KINDS)
 def test_class_names_and_text(to: str, capfd: pytest.CaptureFixture[str]) -> None:
     """type_name of root and children; print_readable gives the text and prints only when asked."""
     module = lowered(torch.export.export(Tower(2), (torch.ones(2, 4),)), to)
-    assert module.type_name().endswith("programs.Tower")
-    assert module.layers[0].type_name().endswith("programs.Block")
+    assert module.type_name().endswith("models.Tower")
+    assert module.layers[0].type_name().endswith("models.Block")
     assert module.layers[0].up.type_name() == "torch.nn.modules.linear.Linear"
     capfd.readouterr()
     for part in (module, module.layers[1]):

@@ -73,7 +73,7 @@ def test_what_a_copy_keeps(to: str) -> None:
     assert type(other.layers[1].up) is nn.Linear
     assert all("val" in node.meta for node in other.graph.nodes if node.op != "output")
     relu = next(node for node in other.layers[0].graph.nodes if "relu" in node.name)
-    assert "programs.py" in relu.meta["stack_trace"]
+    assert "models.py" in relu.meta["stack_trace"]
 
 
 @EACH
