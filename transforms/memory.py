@@ -179,6 +179,7 @@ def is_layout_observed(node: Node, users: Callable[[str], Iterable[Node]], is_ch
 
 
 STRIDED = frozenset({"aten.view.default", "aten.view.dtype", "aten._unsafe_view.default", "aten.as_strided.default"})
+"""Operators that depend on the strides of their operand."""
 
 
 def output_aliases(graph: Graph, aliases: Callable[[str], Iterable[str]]) -> set[str]:

@@ -293,8 +293,8 @@ class _Backwards:
             case Node(do=Op() as do, args=(Ref(name=target), Ref(name=value)), kwargs=()) if do == COPY and target in self.index:
                 mine, theirs = self.views[target], self.views[value]
                 takes = type(self.source.signature.inputs[self.index[target]]) in (StateInput, UserInput)
-                returned = any(mine & self.views[name] for name in self.final if name != node.name)
-                free = not mine & self.touched and not returned and not mine & theirs and not theirs & self.written
+                is_given = any(mine & self.views[name] for name in self.final if name != node.name)
+                free = not mine & self.touched and not is_given and not mine & theirs and not theirs & self.written
                 return takes and free and self._same_kind(self.values.get(target), self.values.get(value))
             case _:
                 return False

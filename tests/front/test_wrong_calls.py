@@ -16,6 +16,7 @@ import purefx as px
 from purefx.errors import ArgumentError, FxPassError, NamingError, ParseError, PipelineError, RuleError
 from purefx.laws.checking import WrongQuestion, check_transformation
 from tests.models import exported, parent
+from tests.transforms.small import relu, tree
 from tests.transforms.test_rules_by_hand import given
 
 
@@ -48,12 +49,9 @@ def legalize(gm: Any) -> Any:
     return gm.graph.lint()
 
 
-def relu(replacement: Callable[..., Any], **options: Any) -> px.Rule:
-    return px.rule(lambda x: torch.relu(x), **options).becomes(replacement)
-
-
 BOTH = px.rule(lambda x: (torch.sin(x), torch.cos(x)))
 DYNAMIC = px.import_ep(exported(nn.ReLU(), torch.ones(4, 4), dynamic_shapes=({0: torch.export.Dim("d", min=2, max=64)},)))
+UNKNOWN = tree('graph @""(x) {\n  y = aten.relu.default(x)\n  return (y,)\n}')
 FORGETFUL = px.transformation()(forgets)  # pyright: ignore[reportArgumentType]
 
 EXPORT = "export it first: px.import_ep(torch.export.export(model, args))"
@@ -238,6 +236,7 @@ CALLS: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: relu(lambda m, x: m.parameter("a.b", torch.ones(1)))(FLAT), RuleError, "…cannot be the name of state…"),
     (lambda: relu(lambda m, x: m.parameter("a", 3))(FLAT), RuleError, "…is a tensor with numbers, not 3…"),
     (lambda: relu(lambda m, x: m.drop(x))(FLAT), RuleError, "…reads no state…"),
+    (lambda: relu(lambda m, x: x)(UNKNOWN), RuleError, "the value of x is not known: apply px.infer before the rule"),
     (lambda: relu(lambda m, x: m["xx"])(FLAT), NamingError, "…has no variable 'xx'; did you mean 'x'…"),
     (lambda: relu(lambda m, x: x, where=lambda m: m.dtype("X"))(FLAT), NamingError, "…the rule has no variable…"),
     (lambda: relu(lambda m, x: x.tanh() if x.shape[0] == 4 else x)(DYNAMIC), RuleError, "…at run time…where=…"),

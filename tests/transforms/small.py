@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from textwrap import dedent
 from types import MappingProxyType
 from typing import Any
@@ -17,6 +17,11 @@ import purefx as px
 from purefx.ir.calls.parts import PART
 from purefx.ir.meta import Meta
 from purefx.ir.text import print_graph
+
+
+def relu(replacement: Callable[..., Any], **options: Any) -> px.Rule:
+    """Return a rule of one operator."""
+    return px.rule(lambda x: torch.relu(x), **options).becomes(replacement)
 
 
 def number(shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Meta:

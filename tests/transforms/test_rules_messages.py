@@ -13,6 +13,7 @@ from torch import Tensor, nn
 import purefx as px
 from purefx.errors import InvalidProgram, RuleError
 from tests.models import exported, parent
+from tests.transforms.small import relu
 from tests.transforms.test_rules_by_hand import given
 
 Function = Callable[..., Any]
@@ -39,11 +40,6 @@ def tree() -> px.Program:
 
 def program() -> px.Program:
     return given("exp = aten.exp.default(x); relu = aten.relu.default(exp); relu")
-
-
-def relu(replacement: Function, **options: Any) -> px.Rule:
-    """Return a rule of one operator."""
-    return px.rule(lambda x: torch.relu(x), **options).becomes(replacement)
 
 
 def fails(m: px.Match) -> bool:

@@ -14,6 +14,7 @@ from torch.nn import functional
 
 import purefx as px
 from tests.models import Tower, exported, parent
+from tests.transforms.small import relu
 
 X = torch.linspace(-1, 1, 8).reshape(2, 4)
 ONES = torch.ones(4)
@@ -39,11 +40,6 @@ def flat() -> px.Program:
 def tree() -> px.Program:
     """Return it as bodies."""
     return px.transform(flat())
-
-
-def relu(replacement: Callable[..., Any], **options: Any) -> px.Rule:
-    """Return a rule of the activation."""
-    return px.rule(lambda x: torch.relu(x), **options).becomes(replacement)
 
 
 def scaled(replacement: Callable[..., Any], **options: Any) -> px.Rule:

@@ -26,7 +26,7 @@ from ...ir.torch_private import silence
 from ..shared_bodies import specialised
 from ..transformation import Fuel
 from .draft import Draft, Pending, as_staged, meta_of, origin_of_match
-from .explanation import CONDITION, MEMORY, UNCHANGED, Left, RewriteLog, Skip
+from .explanation import CONDITION, UNCHANGED, Left, RewriteLog, Skip
 from .legality import Legality
 from .match import Match
 from .matching import Found, Search, root_of
@@ -193,8 +193,7 @@ class Sweep:
         if [result.name for result in results] == [old.name for old in roots]:
             raise Skip(UNCHANGED)
         legality.check_effects(rule.name, place, nodes, any_effects=rule.any_effects)
-        if not legality.shares_alike(roots, place.found.distinct, nodes, results):
-            raise Skip(MEMORY)
+        legality.check_memory(roots, place.found.distinct, nodes, results)
         notes.nodes, notes.results = nodes, results
 
     def _template(self, rule: Any, place: Match) -> tuple[Template, Sequence[Any]]:

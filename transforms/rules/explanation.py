@@ -70,6 +70,7 @@ BETWEEN = "a node between its nodes, or a write to their operands, cannot be mov
 CONDITION = "its condition is false or not proven"
 UNCHANGED = "the replacement returned None"
 SEVERAL = "the calls of its module pass values of different types or sizes; px.expand gives each call a body"
+STRIDES = "the new value has other strides than the old one, and this is observable"
 MEMORY = "the new value would alias other memory than the old one, and this is observable"
 
 

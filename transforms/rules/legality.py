@@ -24,7 +24,7 @@ from ...ir.program import Program
 from ..dispatch import is_check
 from ..memory import Memory, aliased, computes, has_other_strides, is_layout_observed, is_view, output_aliases
 from .draft import Draft
-from .explanation import BETWEEN, TWO_NODES, Skip
+from .explanation import BETWEEN, MEMORY, STRIDES, TWO_NODES, Skip
 from .match import Match
 from .matching import Found, operands_of
 
@@ -87,8 +87,6 @@ class Legality:
             RuleError: the effects differ and the rule does not allow it, or either writes.
         """
         gone, new = ([_code(node) for node in nodes if self.acts(node)] for nodes in (place.found.distinct, made))
-        if not gone and not new:
-            return
         for node in [*gone]:
             if node in new:  # the replacement keeps it (m.value)
                 gone.remove(node)
@@ -104,26 +102,31 @@ class Legality:
             "both must have the same effects, and neither may write: declare them with px.declare, or pass any_effects=True"
         )
 
-    def shares_alike(self, roots: Sequence[Node], inner: Sequence[Node], made: Sequence[Node], results: Sequence[Ref]) -> bool:
-        """Return whether the results alias the same observable memory as the roots of the match."""
+    def check_memory(self, roots: Sequence[Node], inner: Sequence[Node], made: Sequence[Node], results: Sequence[Ref]) -> None:
+        """Check that the results have the strides of the roots of the match, and alias the same memory, where this is observable.
+
+        Raises:
+            Skip: they have other strides, or alias other memory.
+        """
         values = {node.name: node.meta.get("val") for node in made}
         for root, result in zip(roots, results, strict=True):
-            now = values.get(result.name, self.draft.value(result.name))
+            now = values[result.name] if result.name in values else self.draft.value(result.name)
             # With other strides, an operator may refuse the value, and a reshape may copy where it aliased.
             if has_other_strides(now, root.meta.get("val")) and is_layout_observed(root, self._others, self.is_changed):
-                return False
+                raise Skip(STRIDES)
         if not self.is_acting and self._escaping.isdisjoint([root.name for root in roots]):
-            return True
+            return
         were = [aliased(root.name, inner, self.effects_of, self._is_other_type) for root in roots]
         are = [aliased(result.name, made, self.effects_of, self._is_other_type) for result in results]
         for root, (before, old, _), (after, new, _) in zip(roots, were, are, strict=True):
             # Operators that may or may not alias do so in the same runs only if they are the same operators.
             is_certain = all(map(is_view, (*old, *new))) or list(map(_code, old)) == list(map(_code, new))
             if (before != after or (before and not is_certain)) and self._is_observed(root.name):
-                return False
+                raise Skip(MEMORY)
         pairs = [*combinations(were, 2), *combinations(are, 2)]
         are_apart = all(one.isdisjoint(other) for (_, _, one), (_, _, other) in pairs)
-        return are_apart or not any(self._is_observed(root.name) for root in roots)
+        if not are_apart and any(self._is_observed(root.name) for root in roots):
+            raise Skip(MEMORY)
 
     def _is_observed(self, name: str) -> bool:
         # Whether a value escapes, or something in the graph is written.

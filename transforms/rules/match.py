@@ -149,15 +149,15 @@ class Match:
 
     def _known(self, arg: Ref) -> Any:
         value = self._val(arg)
-        if value is None and self.scope.draft.is_changed:
+        if value is not None:
+            return value
+        if self.scope.draft.is_changed:
             raise Skip(UNCHANGED)  # it may be inferred after the walk, and the next walk finds the match again
         made = self.scope.hits.made.get(arg.name)
-        if value is None and made is None and not self.scope.values_at[self.instance]:
+        if made is None and len(self.scope.pending.calls.at(self.scope.name, self.scope.paths[self.instance])) > 1:
             raise Skip(SEVERAL)
-        if value is None:
-            advice = "apply px.infer before the rule" if made is None else f"rule {made.rule} made it; pass once=True to px.rule"
-            raise RuleError(f"the value of {arg.name} is not known: {advice}")
-        return value
+        advice = "apply px.infer before the rule" if made is None else f"rule {made.rule} made it; pass once=True to px.rule"
+        raise RuleError(f"the value of {arg.name} is not known: {advice}")
 
     def _arg(self, what: Any) -> Any:
         # The argument of a variable or an operand.
