@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from types import MappingProxyType
-from typing import Any
 
 import torch
 from attrs import evolve, frozen
@@ -295,14 +294,11 @@ class _Backwards:
                 takes = type(self.source.signature.inputs[self.index[target]]) in (StateInput, UserInput)
                 is_given = any(mine & self.views[name] for name in self.final if name != node.name)
                 free = not mine & self.touched and not is_given and not mine & theirs and not theirs & self.written
-                return takes and free and self._same_kind(self.values.get(target), self.values.get(value))
+                was, now = self.values.get(target), self.values.get(value)
+                # copy_ broadcasts and converts, a returned mutation does not.
+                return takes and free and (was is None or now is None or alike(was, now))
             case _:
                 return False
-
-    def _same_kind(self, target: Any, value: Any) -> bool:
-        # copy_ broadcasts and converts, a returned mutation does not.
-        known = isinstance(target, torch.Tensor) and isinstance(value, torch.Tensor)
-        return not known or alike(target, value)
 
     def _only_saves(self, node: Node) -> bool:
         # A clone that saved contents from a write that is now removed; clones of the user are not marked.

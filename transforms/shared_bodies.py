@@ -11,22 +11,20 @@ import math
 from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from attrs import evolve, frozen
 
-from ..ir.analysis.numbers import SYMBOLIC
 from ..ir.arguments import Ref
 from ..ir.calls.call_graph import Instance, called_at, inner_instances
 from ..ir.graph import Call, Get, Graph, Input, Node, Op
-from ..ir.inference import all_agree
+from ..ir.inference import all_agree, described
 from ..ir.meta import EMPTY_META, OF_A_VALUE, Meta
 from ..ir.names import Names, is_identifier, stem_of, word_of
 from ..ir.origins import with_origins_of
 from ..ir.persistent import grouped
 from ..ir.program import Program
-from ..ir.torch_private import device_of
 from ..ir.verify import check
 
 
@@ -68,20 +66,13 @@ OF_A_CALL = (*OF_A_VALUE, "custom")
 
 
 def alike(left: Any, right: Any) -> bool:
-    """Return whether two fake values are known to have the same dtype, shape and device.
+    """Return whether two fake values have the same dtype, shape and device.
 
-    >>> alike(torch.ones(2), torch.zeros(2)), alike(torch.ones(2), torch.ones(3)), alike(None, None)
+    >>> alike(torch.ones(2), torch.zeros(2)), alike(torch.ones(2), torch.ones(3)), alike(torch.ones(2), None)
     (True, False, False)
     """
-    if isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor):
-        return left is right or _facts(left) == _facts(right)
-    if isinstance(left, SYMBOLIC):
-        return type(left) is type(right) and str(left) == str(right)
-    return type(left) is type(right) and isinstance(left, int | float) and left == right
-
-
-def _facts(tensor: torch.Tensor) -> tuple[object, ...]:
-    return (tensor.dtype, device_of(tensor), tuple([size if type(size) is int else str(size) for size in tensor.shape]))
+    mine, theirs = cast("Any", described(left)), cast("Any", described(right))
+    return mine[:4] == theirs[:4] if isinstance(left, torch.Tensor) else mine == theirs  # without strides
 
 
 def common_meta(meta: Meta, others: Sequence[Meta]) -> Meta:
@@ -101,8 +92,10 @@ def common_values(meta: Meta, others: Sequence[Meta]) -> Meta:
     >>> dict(common_values({"val": 1, "stack_trace": "a"}, [{"val": 2}]))
     {'stack_trace': 'a'}
     """
-    kept = [key for key in OF_A_CALL if key in meta]
+    kept = [key for key in OF_A_CALL if key in meta and (key != "tensor_meta" or "val" not in meta)]
     gone = {key for key in kept if not all_agree(meta[key], [other.get(key, ABSENT) for other in others])}
+    if "val" in gone:
+        gone.add("tensor_meta")  # it describes the value
     return MappingProxyType({key: value for key, value in meta.items() if key not in gone}) if gone else meta
 
 

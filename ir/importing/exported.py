@@ -43,9 +43,9 @@ from ..signature import (
 )
 from ..state import Slot, SlotKind, State
 from ..tensors import TensorIds, cell_key, disagreement, value_in
-from ..torch_private import OpOverloadPacket
+from ..torch_private import OpOverloadPacket, without_overrides
 from ..validation import EXPORTED, check_identifiers
-from ..verify.findings import short
+from ..verify.findings import known_fields, short
 from .calls import (
     check_paths,
     frame_of,
@@ -160,7 +160,9 @@ def read_state(ep: ExportedProgram) -> State:
             # The exporter detaches parameters that are not registered in the module.
             found = parameters.get(cell_key(value)[0], value) if is_lifted(name) else value
             slots[name] = numbers.slot(found, kind, persistent=persistent and kind is not SlotKind.CONSTANT)
-    return State(tuple(slots), pmap(slots))
+    state = State(tuple(slots), pmap(slots))
+    state.derived[known_fields] = frozenset({"state"})
+    return state
 
 
 def is_lifted(name: str) -> bool:
@@ -283,11 +285,12 @@ def import_ep(
     with collector_paused():
         program = check_identifiers(_read(ep, checked_declarations(effects), provenance=provenance))
         slots = dict(program.state.pairs)
-        for formal, spec in program.inputs:
-            name = spec.slot if type(spec) is StateInput else ""
-            if name in slots and (wrong := disagreement(value_in(formal.meta), slots[name].value)):
-                text = f"it is the state {name!r}, but the graph reads it as {wrong}"
-                raise InvalidProgram([Violation("state-geometry", text, "", formal.name)])
+        with without_overrides():
+            for formal, spec in program.inputs:
+                name = spec.slot if type(spec) is StateInput else ""
+                if name in slots and (wrong := disagreement(value_in(formal.meta), slots[name].value)):
+                    text = f"it is the state {name!r}, but the graph reads it as {wrong}"
+                    raise InvalidProgram([Violation("state-geometry", text, "", formal.name)])
     object.__setattr__(program, "imported", True)
     return program
 

@@ -80,8 +80,7 @@ class Run:
     def walk(self) -> None:
         """Infer the values."""
         self.inputs = [self._input(formal, value) for formal, value in zip(self.source.inputs, self.operands, strict=True)]
-        for node in self.source.nodes:
-            self.nodes.append(self._node(node))
+        self.nodes = [self._node(node) for node in self.source.nodes]
 
     def _input(self, formal: Input, value: Any) -> Input:
         recorded = self.owner.values.recorded(formal)

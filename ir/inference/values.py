@@ -51,9 +51,7 @@ NAMESPACES = frozenset({"aten", "prims"})
 BY_CONTENTS = frozenset({torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output})
 """Tags of operators whose result sizes or numbers depend on the contents of tensors."""
 
-LITERALS = frozenset(
-    {int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format}
-)  # fmt: skip
+LITERALS = frozenset({int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format})
 
 RESULTS: dict[Hashable, tuple[Any, ...]] = {}
 """The dtype, shape, strides and device of operator results, by the operator and the descriptions of its operands: running an

@@ -11,6 +11,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from attrs import define, field
+from torch.nn import Parameter
 
 from ..arguments import CONTAINERS, Items, Ref, children_of, refs_in
 from ..calls.call_graph import instance_paths, instances, plain_calls, signatures_of_bodies
@@ -65,7 +66,7 @@ def instances_of(whole: ProgramIndex) -> Instances:
 
 
 def _resolve(whole: ProgramIndex, scope: GraphIndex, path: str, found: Instances) -> None:
-    for index, node, do in scope.gets:
+    for index, node, do, usual in scope.gets:
         name = join(path, do.slot)
         slot = whole.slots.get(name)
         if slot is None:
@@ -74,6 +75,8 @@ def _resolve(whole: ProgramIndex, scope: GraphIndex, path: str, found: Instances
         elif slot.kind is SlotKind.MODULE:
             acting = found.modules[scope.name]
             acting[node.name] = acting.get(node.name, False) or not checks_inputs(slot.value)
+        elif type(slot.value) is Parameter and (slot.value.dtype, slot.value.shape) == usual:
+            continue  # most reads, and instances
         elif (difference := disagreement(value_in(node.meta), slot.value)) is not None:
             found.findings["state-geometry"].setdefault(id(node), scope.at(index, f"it reads {difference}"))
 

@@ -325,18 +325,22 @@ def frame_of(program: Program) -> tuple[Any, ...]:
     return program.signature, program.modules, program.call_signatures, program.constraints
 
 
-def is_known_frame(program: Program) -> bool:
-    """Return whether ``verify`` has accepted the same fields around the graphs in another version of a program.
-
-    >>> is_known_frame(Program.of({}))
-    False
-    """
-    known = program.state.derived.get(frame_of) if type(program.state) is State else None
-    return known is not None and all(map(operator.is_, known, frame_of(program)))
-
-
 FRAME = frozenset({"state", "signature", "modules", "call_signatures", "constraints"})
 """The fields that versions of a program share, so that one check suffices."""
+
+
+def known_fields(program: Program) -> frozenset[str]:
+    """Return the fields that need no check: all around the graphs if ``verify`` accepted them in another version of the program.
+
+    The slots of a state that the importer numbered have the right types and numbers.
+
+    >>> known_fields(Program.of({}))
+    frozenset()
+    """
+    derived = program.state.derived if type(program.state) is State else {}
+    if frame_of in derived and all(map(operator.is_, derived[frame_of], frame_of(program))):
+        return FRAME
+    return derived.get(known_fields, frozenset())
 
 
 def frame_faults(program: Program) -> Iterator[Finding]:
@@ -345,7 +349,7 @@ def frame_faults(program: Program) -> Iterator[Finding]:
     >>> [finding.message for finding in frame_faults(Program.of({}, root=3))]
     ['program.root is the int 3, not str']
     """
-    known, checked = FRAME if is_known_frame(program) else (), set[Any]()
+    known, checked = known_fields(program), set[Any]()
     for name, hint, *_ in _fields_of(Program):
         fault = None if name in known else type_fault(getattr(program, name), hint, f"program.{name}", checked)
         if fault is not None:

@@ -19,7 +19,8 @@ from ..graph import Call, Frame, Get, Graph, Input, Node, Op, Stack
 from ..names import FROM_ROOT
 from ..persistent import derived
 from ..program import Program
-from ..torch_private import FakeTensor
+from ..tensors import value_in
+from ..torch_private import FakeTensor, has_fixed_sizes
 from .findings import INPUTS, PLAIN, Finding, depth_fault, frame_faults, is_argument, leaves, short, type_fault
 
 Fault = tuple[str, Finding]
@@ -36,7 +37,8 @@ class GraphIndex:
     callees: list[tuple[int, str]] = field(factory=list)
     """The called graphs and the bodies of operators."""
     calls: list[tuple[int, Node, Call]] = field(factory=list)
-    gets: list[tuple[int, Node, Get]] = field(factory=list)
+    gets: list[tuple[int, Node, Get, Any]] = field(factory=list)
+    """Each read, with the dtype and the shape of its fake value if they are fixed."""
     projections: list[tuple[int, Node]] = field(factory=list)
     stacks: dict[int, tuple[int, Stack]] = field(factory=dict)
     """Every distinct stack object by ``id``, with the position of its first node."""
@@ -56,7 +58,9 @@ def _index_of(graph: Graph) -> GraphIndex:
     for index, node in enumerate(graph.nodes):
         do = node.do
         if type(do) is Get:
-            parts.gets.append((index, node, do))
+            value = value_in(node.meta)
+            is_fixed = isinstance(value, torch.Tensor) and has_fixed_sizes(value)
+            parts.gets.append((index, node, do, (value.dtype, value.shape) if is_fixed else None))
         elif type(do) is Call:
             parts.calls.append((index, node, do))
             parts.callees.append((index, do.graph))
@@ -168,7 +172,8 @@ def _add_faults(found: list[tuple[str, str]], value: Any, index: int, at: _At) -
     right, seen, wanted = at.right, at.seen, Input if index < 0 else Node
     kind: Any = type(value)
     is_named = kind is wanted and type(value.name) is str and value.name
-    if not is_named or (index >= 0 and not _is_usual(value, right)):
+    is_usual = is_named and (index < 0 or (id(value.do) in right and type(value.args) is type(value.kwargs) is tuple))
+    if not is_usual or (index >= 0 and value.kwargs):
         fault = type_fault(value, wanted, "it", right)
         if fault is not None:
             found.append(("well-formed", fault))
@@ -210,10 +215,6 @@ def _add_faults(found: list[tuple[str, str]], value: Any, index: int, at: _At) -
     seen.add(value.name)
 
 
-def _is_usual(node: Node, right: set[Any]) -> bool:
-    return id(node.do) in right and type(node.args) is tuple and type(node.kwargs) is tuple and not node.kwargs
-
-
 def _stack_faults(stack: Any, at: _At) -> list[tuple[str, str]]:
     right = at.right
     if type(stack) is not tuple:
@@ -232,8 +233,6 @@ def _stack_faults(stack: Any, at: _At) -> list[tuple[str, str]]:
 PLAIN_VALUES = frozenset({FakeTensor, torch.Tensor, torch.nn.Parameter, int, bool, float, str, type(None), *SYMBOLIC})
 """Types of ``val`` that are always valid."""
 
-STRINGS = frozenset({str})
-
 MAPPINGS = (types.MappingProxyType, dict)
 """The usual types of meta, which ``isinstance`` recognizes faster than a ``Mapping``."""
 
@@ -249,7 +248,7 @@ def _add_meta_faults(found: list[tuple[str, str]], meta: Any) -> None:
     if not isinstance(meta, MAPPINGS) and not isinstance(meta, Mapping):
         found.append(("meta", f"meta is {short(meta)}, not a mapping"))
         return
-    if not STRINGS.issuperset(map(type, meta)):
+    if not {str}.issuperset(map(type, meta)):
         found.extend([("meta", f"meta has the key {short(key)}, not a string") for key in meta if type(key) is not str])
     value, trace = meta.get("val"), meta.get("stack_trace")
     if type(value) not in PLAIN_VALUES and (absurd := _absurd_part(value)) is not None:

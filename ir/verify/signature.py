@@ -48,7 +48,8 @@ def check_constraints(whole: ProgramIndex) -> Iterator[Finding]:
             yield Finding("the range is empty, or one of its ends needs more than 64 bits", node=place)
     expressions += [(f"constraints.guards[{n}]", guard, (InputDim, InputValue)) for n, guard in enumerate(constraints.guards)]
     for number, user in enumerate(users):
-        for size in _sizes(user.type):
+        number_size = getattr(user.type, "expr", None)
+        for size in user.type.shape if type(user.type) is TensorType else () if number_size is None else (number_size,):
             expressions.append((f"user input {number}", size, (Sym,)))
             if type(size) not in (int, Sym, Apply) or (type(size) is int and size < 0):
                 yield Finding(f"it has the size {size!r:.99}, but sizes are non-negative integers", node=f"user input {number}")
@@ -56,12 +57,6 @@ def check_constraints(whole: ProgramIndex) -> Iterator[Finding]:
         fault = _fault(expr, users, kinds)
         if fault is not None:
             yield Finding(fault, node=place)
-
-
-def _sizes(kind: Any) -> tuple[Any, ...]:
-    if type(kind) is TensorType:
-        return kind.shape
-    return (kind.expr,) if type(kind) is NumberType and kind.expr is not None else ()
 
 
 DIVISIONS = frozenset({"/", "//", "%", "ceildiv"})
@@ -127,7 +122,7 @@ def _against(fact: str, whole: ProgramIndex) -> Iterator[Finding]:
     if fact == "flat":
         yield from [scope.at(index, "a call") for scope in whole.graphs.values() for index, _, _ in scope.calls]
     elif fact == "state as inputs":
-        yield from [whole.main.at(index, "a read of state") for index, _, _ in whole.main.gets]
+        yield from [whole.main.at(index, "a read of state") for index, *_ in whole.main.gets]
     elif fact == "token free":
         tokens = [(scope, index) for op, scope, index in whole.ops.values() if op.name == "higher_order.with_effects"]
         yield from [scope.at(index, "an operator with a token") for scope, index in tokens]
@@ -264,10 +259,9 @@ def check_types(whole: ProgramIndex) -> Iterator[Finding]:
     """Find user inputs that were traced with another shape or dtype than in the signature."""
     main = whole.main
     for formal, spec in whole.program.inputs:
-        if type(spec) is UserInput and type(spec.type) is TensorType:
-            difference = misfit(spec.type, value_in(formal.meta))
-            if difference is not None:
-                yield Finding(f"the argument {spec.argument!r} is {difference}", main.name, INPUTS, formal.name)
+        promised = spec.type if type(spec) is UserInput else None
+        if type(promised) is TensorType and (difference := misfit(promised, value_in(formal.meta))):
+            yield Finding(f"the argument {spec.argument!r} is {difference}", main.name, INPUTS, formal.name)
 
 
 def check_arguments(whole: ProgramIndex) -> Iterator[Finding]:

@@ -74,8 +74,7 @@ def check_geometry(whole: ProgramIndex) -> Iterator[Finding]:
     """Find state inputs and reads whose fake value has another shape or dtype than the slot's tensor."""
     for formal, spec in whole.program.inputs:
         slot = whole.slots.get(spec.slot) if type(spec) is StateInput else None
-        difference = None if slot is None else disagreement(value_in(formal.meta), slot.value)
-        if difference is not None:
+        if slot is not None and (difference := disagreement(value_in(formal.meta), slot.value)):
             yield Finding(f"it is a state input, traced as {difference}", whole.main.name, INPUTS, formal.name)
     yield from instances_of(whole).findings["state-geometry"].values()
 
@@ -180,7 +179,7 @@ def check_modules(whole: ProgramIndex) -> Iterator[Finding]:
 
 def _misused(scope: GraphIndex, acting: dict[str, bool]) -> Iterator[Finding]:
     # The uses of the values that are modules; some of these may do more than check inputs.
-    read_in = {read.name: read.stack for _, read, _ in scope.gets if read.name in acting}
+    read_in = {read.name: read.stack for _, read, *_ in scope.gets if read.name in acting}
     for index, node in enumerate(scope.graph.nodes):
         if is_module_call(node):
             name = node.args[0].name if node.args and type(node.args[0]) is Ref else ""

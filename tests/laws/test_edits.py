@@ -158,8 +158,8 @@ def test_an_order_that_is_carried_over_an_edit_is_found() -> None:
 
 
 def test_what_was_right_of_other_modules_is_found() -> None:
-    def is_known(program: px.Program) -> bool:
-        return findings.frame_of in program.state.derived
+    def known(program: px.Program) -> frozenset[str]:
+        return findings.FRAME if findings.frame_of in program.state.derived else frozenset()
 
-    with patch.object(verifier, "is_known_frame", is_known), patch.object(findings, "is_known_frame", is_known):
+    with patch.object(verifier, "known_fields", known), patch.object(findings, "known_fields", known):
         assert found()

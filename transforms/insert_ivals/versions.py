@@ -143,9 +143,10 @@ class _Walk:
         if operator is None:
             return None
         operand = self._written_operand(operator)
-        if operand is not None and (self._is_old(operand, target) or self._alike(operand, value)):
+        result, values = self.values.get(value), self.values
+        if operand is not None and (self._is_old(operand, target) or alike(values.get(operand), result)):
             return operand
-        candidates = [name for name in dict.fromkeys(operator.refs()) if self._alike(name, value)]
+        candidates = [name for name in dict.fromkeys(operator.refs()) if alike(values.get(name), result)]
         old = [name for name in candidates if self._is_old(name, target)]
         if old:
             return old[0]
@@ -177,10 +178,6 @@ class _Walk:
         operator = self._operator(node)
         index = node.projection[1] if node.projection is not None else None
         return (operator.do.name if operator is not None and type(operator.do) is Op else "", index)
-
-    def _alike(self, left: str, right: str) -> bool:
-        first, second = self.values.get(left), self.values.get(right)
-        return (first is None and second is None) or alike(first, second)
 
 
 def _written_by(node: Node) -> Effects | None:
