@@ -282,13 +282,13 @@ class Graph(Value, Displayed):
     @cached_property
     def users(self) -> Mapping[str, tuple[str, ...]]:
         """The names of the users of each value, in order; unused values are left out."""
-        users: dict[str, list[str]] = {}
+        first: dict[str, str] = {}
+        more: dict[str, dict[str, None]] = {}  # most values have one user
         for node in self.nodes:
             for name in refs_in(node.args, node.kwargs):
-                mine = users.setdefault(name, [])
-                if not mine or mine[-1] is not node.name:
-                    mine.append(node.name)
-        return MappingProxyType({name: tuple(mine) for name, mine in users.items()})
+                if first.setdefault(name, node.name) is not node.name:
+                    more.setdefault(name, {})[node.name] = None
+        return MappingProxyType({name: (one, *more[name]) if name in more else (one,) for name, one in first.items()})
 
     @cached_property
     def last_uses(self) -> Mapping[int, tuple[str, ...]]:

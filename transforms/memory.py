@@ -15,7 +15,7 @@ import torch
 from ..ir.effects.declared import NodeEffects
 from ..ir.effects.resolved import UnionFind, item_of, slot_storage, storages, unpacked_calls
 from ..ir.graph import Graph, Node, Op
-from ..ir.inference import described
+from ..ir.inference import agrees, described
 from ..ir.program import Program
 from ..ir.signature import StateInput
 from ..ir.torch_private import OpOverload, schema_of
@@ -140,7 +140,7 @@ def has_other_strides(one: Any, other: Any) -> bool:
     >>> has_other_strides(torch.ones(2, 3), torch.ones(3, 2).t()), has_other_strides(torch.ones(2), torch.ones(3))
     (True, False)
     """
-    mine, theirs = _layout(one), _layout(other)
+    mine, theirs = (None, None) if agrees(one, other) else (_layout(one), _layout(other))
     return bool(mine and theirs and mine[0] == theirs[0] and mine != theirs)
 
 

@@ -141,7 +141,6 @@ def all_agree(value: Any, others: Sequence[Any]) -> bool:
     >>> all_agree(torch.ones(2), [torch.zeros(2), torch.ones(2)]), all_agree(torch.ones(2), [torch.ones(3)])
     (True, False)
     """
-    facts = described(value)
     if type(value) is FakeTensor and value.layout is torch.strided and has_fixed_sizes(value):
         # Nearly all are described alike, and comparing attributes takes half as long as describing.
         with without_overrides():
@@ -151,6 +150,7 @@ def all_agree(value: Any, others: Sequence[Any]) -> bool:
                 if not (type(one) is FakeTensor and has_fixed_sizes(one) and one.shape == shape and one.dtype is dtype
                         and one.layout is torch.strided and one.stride() == stride and one.fake_device == device)
             ]  # fmt: skip
+    facts = described(value) if others else None
     return all(other is value or described(other) == facts for other in others)
 
 

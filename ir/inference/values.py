@@ -192,7 +192,7 @@ class FakeValues:
         bindings = fresh_bindings(self.mode.shape_env, value)
         if bindings:
             self.bindings[node.name] = bindings
-        elif key is not None and type(value) is FakeTensor and _strides(value) is not None and value.storage_offset() == 0:
+        elif key is not None and type(value) is FakeTensor and plain_strides(value) is not None and value.storage_offset() == 0:
             if len(RESULTS) >= LARGEST:
                 RESULTS.clear()
             RESULTS[key] = value.dtype, value.shape, value.stride(), value.fake_device
@@ -203,7 +203,7 @@ class FakeValues:
         if not _is_determined(do.target) or do.effects.acts or do.effects.aliases:
             return None
         # Gradients and autocast of an operator change the values of its bodies.
-        strides = [_strides(each) for each in pytree.tree_leaves((args, kwargs))]  # with sizes of 1, they choose memory formats
+        strides = list(map(plain_strides, pytree.tree_leaves((args, kwargs))))  # with sizes of 1, they choose memory formats
         if torch.is_grad_enabled() or autocast_is_on() or None in strides:
             return None
         # The results of factories and promotions depend on these modes too.
@@ -341,8 +341,12 @@ def _copied(arg: Any) -> Any:
     return torch.empty_strided(arg.shape, arg.stride(), dtype=arg.dtype, device=arg.fake_device)
 
 
-def _strides(value: Any) -> tuple[int, ...] | None:
-    # The strides of an operand; None if its description is incomplete: contents are known, or a conjugate or sign is pending.
+def plain_strides(value: Any) -> tuple[int, ...] | None:
+    """Return the strides of an operand; None if its description is incomplete: contents are known, or a conjugate is pending.
+
+    >>> plain_strides(torch.ones(2)) is None, plain_strides(2)
+    (True, ())
+    """
     if type(value) is not FakeTensor:
         return () if type(value) in LITERALS else None
     with without_overrides():
@@ -363,8 +367,6 @@ def described(value: Any, *, exactly: bool = False) -> Hashable:
     (True, False)
     """
     kind = type(value)
-    if kind in LITERALS or (kind is TensorMetadata and {int}.issuperset(map(type, (*value.shape, *value.stride)))):
-        return kind, value
     if isinstance(value, torch.Tensor):
         with without_overrides():
             sizes, strides = value.shape, value.stride() if value.layout is torch.strided else ()
@@ -373,6 +375,8 @@ def described(value: Any, *, exactly: bool = False) -> Hashable:
             elif 1 in sizes and not exactly:  # such a stride has no meaning, and fake kernels differ from real ones in it
                 strides = tuple([1 if size == 1 else stride for size, stride in zip(sizes, strides, strict=False)])
             return value.dtype, device_of(value), value.layout, sizes, strides
+    if kind in LITERALS or (kind is TensorMetadata and {int}.issuperset(map(type, (*value.shape, *value.stride)))):
+        return kind, value
     if isinstance(value, SYMBOLIC):
         return kind, str(value)
     if isinstance(value, tuple | list):

@@ -66,10 +66,6 @@ class Sweep:
         """The current graph."""
         return Draft(self.graph)
 
-    def node_of(self, name: str) -> Node | None:
-        """Return the current node of a value; None for an input."""
-        return self.draft.nodes.get(name)
-
     @cached_property
     def values_at(self) -> Sequence[Mapping[str, Any]]:
         """The fake values at each instance, by name; none if the instance is called several times."""
@@ -89,8 +85,7 @@ class Sweep:
             self.at, todo = at, [at]
             while todo and not self.fuel.refused and not self.classes:
                 name = todo.pop()
-                if name in self.draft.nodes:
-                    todo += reversed(self._rewritten(name))
+                todo += reversed(self._rewritten(name)) if name in self.draft.nodes else ()
         if not candidates or not self.draft.is_changed:
             return self.graph
         nodes, new = self.draft.nodes, [name for names in self.draft.made.values() for name in names]
@@ -103,7 +98,7 @@ class Sweep:
     def _rewritten(self, name: str) -> list[str]:
         # The names of the new nodes, if a rule matched.
         node = self.draft.nodes[name]
-        search = Search(self.node_of)
+        search = Search(self.draft.nodes.get)
         for rule in self._rules_at(id(root_of(node.do))):
             if rule.once and name in self.hits.made and self.hits.made[name].rule == rule.name:
                 continue

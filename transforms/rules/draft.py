@@ -52,10 +52,10 @@ def meta_of(root: Node, origin: Meta) -> Meta:
 
 def origin_of_match(place: Any, rule: str) -> Meta:
     """Return the provenance of the replacement of a match: all matched nodes."""
-    nodes = place.found.distinct
-    metas = [node.meta for node in nodes]
-    metas += [node.meta for name in place.notes.reads if (node := place.scope.node_of(name)) is not None]  # numbers and constants
-    metas += [made_of_value(place.program, place.graph, node.name) for node in nodes if type(node.do) is Call]
+    nodes, matched = place.scope.draft.nodes, place.found.distinct
+    metas = [node.meta for node in matched]
+    metas += [nodes[name].meta for name in place.notes.reads if name in nodes]  # numbers and constants
+    metas += [made_of_value(place.program, place.graph, node.name) for node in matched if type(node.do) is Call]
     return made_of(metas, rule)
 
 
@@ -94,7 +94,7 @@ class Draft:
     @cached_property
     def names(self) -> Names:
         """The used names."""
-        return self.source.names()
+        return Names([*self.inputs, *self.source.by_name])
 
     def users(self, name: str) -> Collection[str]:
         """Return the names of the current users of a value."""
@@ -168,8 +168,9 @@ class Draft:
 
     def graph(self) -> Graph:
         """Return the current graph."""
-        names = [name for node in self.source.nodes for name in self.made.get(node.name, (node.name,)) if name in self.nodes]
-        return Graph(tuple(self.inputs.values()), tuple([self.nodes[name] for name in names]), self._output)
+        nodes, there = self.nodes, self.source.nodes
+        kept = [nodes[name] for node in there for name in self.made.get(node.name, (node.name,)) if name in nodes]
+        return Graph(tuple(self.inputs.values()), tuple(kept), self._output)
 
     def value(self, name: str) -> Any:
         """Return the fake value of a current or removed node or of an input; None if unknown."""

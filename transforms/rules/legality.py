@@ -221,16 +221,14 @@ class Legality:
         # The nodes of a match, with assertions on the types of inner values and unused results of them, unless an inner value
         # has other users.
         matched, roots = {node.name: node for node in found.nodes}, found.root_names
-        checks = {user.name: user for name in matched if name not in roots
-                  for user in self._others(name, matched) if self._is_idle(user)}  # fmt: skip
+        others = [user for name in matched if name not in roots for user in self._others(name, matched)]
+        # Those that only assert a type, or select one of several results and are unused.
+        checks = {user.name: user for user in others if is_check(user) or
+                  (user.projection is not None and not self.draft.is_used_beyond(user.name, ()))}  # fmt: skip
         removable = matched | checks
         unused = {name: check for name, check in checks.items()
                   if not any(self.draft.is_used_beyond(name, removable) for name in check.refs())}  # fmt: skip
         return matched | unused
-
-    def _is_idle(self, user: Node) -> bool:
-        # Whether a user only asserts a type, or selects one of several results and is unused.
-        return is_check(user) or (user.projection is not None and not self.draft.is_used_beyond(user.name, ()))
 
     def _may_stay(self, found: Found, inner: Mapping[str, Node], kept: Sequence[str]) -> bool:
         # Whether inner values can stay for their other users: these do not act, and the values are not computed from results.

@@ -196,7 +196,7 @@ class Match:
     def _slot(self, what: Any) -> str | None:
         # The state that a value reads, under the name in the body.
         arg, self.notes.looked = self._arg(what), True
-        node = self.scope.node_of(arg.name) if type(arg) is Ref else None
+        node = self.scope.draft.nodes.get(arg.name) if type(arg) is Ref else None
         if node is not None:
             return node.do.slot if type(node.do) is Get else None
         return self.scope.pending.inputs.get(arg.name) if type(arg) is Ref and self.graph == self.program.root else None
@@ -225,7 +225,7 @@ class Match:
         while type(arg) is Ref:
             if self.scope.legality.is_changed(arg.name):
                 return None
-            node = self.scope.node_of(arg.name)
+            node = self.scope.draft.nodes.get(arg.name)
             self.notes.reads[arg.name] = None
             if node is None or type(node.do) is not Op or node.do.name not in COPYING:
                 break
@@ -261,7 +261,7 @@ class Match:
             The value of each variable, in order; None if the pattern does not match.
         """
         traced, self.notes.looked = Pattern.of(pattern), True
-        for found in Search(self.scope.node_of).match(traced.results[0], self._arg(what), evolve(self.found, values={})):
+        for found in Search(self.scope.draft.nodes.get).match(traced.results[0], self._arg(what), evolve(self.found, values={})):
             if evolve(self, found=found, variables=traced.variables).holds(None):
                 object.__setattr__(self, "found", evolve(found, values=self.found.values))  # it grows while the replacement runs
                 return tuple([self.operand(found.values[name]) for name in traced.variables])

@@ -305,7 +305,7 @@ def is_node(m: Any, part: Part, node: Node) -> bool:
     # Numbers of distinct types are equivalent only beside floating-point tensors.
     mine = _numbers(part)
     theirs = _numbers(node) if mine else mine
-    is_retyped = any(is_same_number(one, other) for _, one in mine - theirs for _, other in theirs)
+    is_retyped = mine != theirs and any(is_same_number(one, other) for _, one in mine - theirs for _, other in theirs)
     return not is_retyped or any(_is_floating(m.val(Ref(name))) for name in node.refs())
 
 
@@ -336,7 +336,7 @@ def _is_known(m: Any, part: Part, value: Any) -> bool:
     # The nodes that compute numbers are removed with the match if they have no other users.
     todo = [each.name for each in values if type(each) is Ref]
     while todo:
-        node = m.scope.node_of(name := todo.pop())
+        node = m.scope.draft.nodes.get(name := todo.pop())
         if node is not None and name not in m.notes.reads and not isinstance(m.val(Ref(name)), torch.Tensor):
             m.notes.reads[name] = None
             todo += node.refs()

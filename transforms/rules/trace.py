@@ -20,11 +20,11 @@ from ...ir.arguments import Arg, Items, Ref
 from ...ir.errors import RuleError
 from ...ir.graph import Get, Node, Stack
 from ...ir.inference import FakeValues, described
-from ...ir.inference.values import depends_on_contents, without_autocast
+from ...ir.inference.values import depends_on_contents, plain_strides, without_autocast
 from ...ir.meta import Meta
 from ...ir.names import Names, stem_of, word_of
 from ...ir.operators import op_of
-from ...ir.torch_private import FakeTensor, Recorder, assuming_sizes, autocast_is_on, pytree, without_kernels
+from ...ir.torch_private import FakeTensor, Recorder, assuming_sizes, autocast_is_on, fake_of, pytree, without_kernels
 from .pattern import nodes_of
 
 KEPT = "m.value"
@@ -63,21 +63,23 @@ class Template:
         known: dict[fx.Node, Arg] = {}
         made: list[Node] = []
 
-        def put(arg: Any) -> Any:
-            if isinstance(arg, fx.Node):
-                if arg not in known:
-                    known[arg] = _read(operands[self.numbers[arg]], arg.meta.get("val"), root, stack, names, meta, made)
-                return known[arg]
-            return (
-                (Items if isinstance(arg, list) else tuple)([put(part) for part in arg]) if isinstance(arg, list | tuple) else arg
-            )
+        def put(one: fx.Node) -> Arg:
+            if one not in known:
+                known[one] = _read(operands[self.numbers[one]], one.meta.get("val"), root, stack, names, meta, made)
+            return known[one]
 
         for node, word, do in self.nodes:
-            args, kwargs = put(node.args), tuple([(key, put(arg)) for key, arg in node.kwargs.items()])
+            args, kwargs = _frozen(node.args, put), tuple([(key, _frozen(arg, put)) for key, arg in node.kwargs.items()])
             known[node] = Ref(names.fresh(word))
             value = {"val": node.meta["val"]} if has_values and "val" in node.meta else {}
             made.append(Node(known[node].name, do, args, kwargs, stack, MappingProxyType({**meta, **value})))
         return made, tuple(map(put, self.results))
+
+
+def _frozen(arg: Any, put: Callable[[fx.Node], Arg]) -> Any:
+    if isinstance(arg, list | tuple):
+        return (Items if isinstance(arg, list) else tuple)([_frozen(part, put) for part in arg])
+    return put(arg) if isinstance(arg, fx.Node) else arg
 
 
 def _read(source: Source, value: Any, root: Node, stack: Stack, names: Names, meta: Meta, made: list[Node]) -> Arg:
@@ -121,7 +123,7 @@ class Operands:
         """
         if source not in self.by_source:
             with self.paused():  # several values of a program may share a fake value, but operands are distinct by identity
-                operand = pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, value)
+                operand = pytree.tree_map_only(torch.Tensor, _separate, value)
             self.by_source[source] = operand
             for each in operand if isinstance(operand, list | tuple) else [operand]:
                 self.by_id[id(each)] = source
@@ -151,11 +153,10 @@ class Operands:
         """
         self.recorder = Recorder()
         try:
-            with without_kernels(self.values.mode), without_autocast(), self.recorder.recording():
-                for operand in self.by_source.values():
-                    self.recorder.operand(operand)
-                with _Apart(self):
-                    made = function()
+            for operand in self.by_source.values():
+                self.recorder.operand(operand)
+            with without_kernels(self.values.mode), without_autocast(), self.recorder.recording(), _Apart(self):
+                made = function()
             if count and (not isinstance(made, list | tuple) or len(made) != count):
                 raise RuleError(f"a replacement of {count} results returns a tuple of {count} values, not {made!r}")
             return self._template([self._result(each) for each in (cast("Any", made) if count else [made])])
@@ -178,9 +179,15 @@ class Operands:
         used = nodes_of(*results)
         calls = [node for node in self.recorder.calls() if node in used]
         nodes = [(node, word_of(cast("Any", node.target).__name__.partition(".")[0]), op_of(node.target)) for node in calls]
-        placeholders = [node for node in self.recorder.graph.nodes if node.op == "placeholder"]
-        numbers = {node: number for number, node in enumerate(placeholders)}
+        numbers = {one: number for number, one in enumerate(self.recorder.graph.find_nodes(op="placeholder"))}
         return Template(nodes, results, numbers, [*self.by_source], any(depends_on_contents(node.target) for node in calls))
+
+
+def _separate(value: Any) -> Any:
+    strides = plain_strides(value)
+    if strides is None or value.storage_offset():
+        return value.detach()
+    return fake_of(value.fake_mode, value.dtype, value.shape, strides, value.fake_device)  # 20x as fast
 
 
 class _Apart(TorchFunctionMode):

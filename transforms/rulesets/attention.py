@@ -157,7 +157,7 @@ def _as_number(value: Any) -> float:
 def _number(m: Match, variable: str) -> float:
     # A literal number, or the number of a scalar tensor that `torch.full` makes.
     value = m[variable]
-    made = m.scope.node_of(value.name) if type(value) is Ref else None
+    made = m.scope.draft.nodes.get(value.name) if type(value) is Ref else None
     if made is not None and type(made.do) is Op and made.do.name == "aten.full.default" and m.shape(value) == ():
         value = made.args[1]
     return _as_number(value)
