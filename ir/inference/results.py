@@ -146,9 +146,9 @@ def all_agree(value: Any, others: Sequence[Any]) -> bool:
         with without_overrides():
             dtype, device, shape, stride = value.dtype, value.fake_device, value.shape, value.stride()
             others = [
-                one for one in others
-                if not (type(one) is FakeTensor and has_fixed_sizes(one) and one.shape == shape and one.dtype is dtype
-                        and one.layout is torch.strided and one.stride() == stride and one.fake_device == device)
+                one for one in others if one is not value and not (
+                    type(one) is FakeTensor and has_fixed_sizes(one) and one.shape == shape and one.dtype is dtype
+                    and one.layout is torch.strided and one.stride() == stride and one.fake_device == device)
             ]  # fmt: skip
     facts = described(value) if others else None
     return all(other is value or described(other) == facts for other in others)

@@ -75,7 +75,7 @@ def insert_ivals(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
     >>> px.insert_ivals(program) is program
     True
     """
-    if not len(program.call_signatures) and not any(isinstance(node.meta.get("val"), SYMBOLIC) for node in program.main.nodes):
+    if not len(program.call_signatures) and {type(node.meta.get("val")) for node in program.main.nodes}.isdisjoint(SYMBOLIC):
         return program
     leaves = Leaves(program)
     crossed = list(boundary_values(program, leaves)) if len(program.call_signatures) else []
