@@ -45,7 +45,7 @@ from ..state import Slot, SlotKind, State
 from ..tensors import TensorIds, cell_key, disagreement, value_in
 from ..torch_private import OpOverloadPacket, without_overrides
 from ..validation import EXPORTED, check_identifiers
-from ..verify.findings import known_fields, short
+from ..verify.findings import known_names, short
 from .calls import (
     check_paths,
     frame_of,
@@ -161,7 +161,7 @@ def read_state(ep: ExportedProgram) -> State:
             found = parameters.get(cell_key(value)[0], value) if is_lifted(name) else value
             slots[name] = numbers.slot(found, kind, persistent=persistent and kind is not SlotKind.CONSTANT)
     state = State(tuple(slots), pmap(slots))
-    state.derived[known_fields] = frozenset({"state"})
+    state.derived[known_names] = frozenset({"state", "state-memory"})
     return state
 
 

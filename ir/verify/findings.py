@@ -325,22 +325,25 @@ def frame_of(program: Program) -> tuple[Any, ...]:
     return program.signature, program.modules, program.call_signatures, program.constraints
 
 
-FRAME = frozenset({"state", "signature", "modules", "call_signatures", "constraints"})
-"""The fields that versions of a program share, so that one check suffices."""
+FRAME = frozenset({
+    "state", "signature", "modules", "call_signatures", "constraints", "state-values", "state-memory", "module-paths", "pytrees",
+    "signature-leaves", "signature-arguments", "signature-slots",
+})  # fmt: skip
+"""The fields around the graphs, and the rules that read no graph: versions of a program share them, so one check suffices."""
 
 
-def known_fields(program: Program) -> frozenset[str]:
-    """Return the fields that need no check: all around the graphs if ``verify`` accepted them in another version of the program.
+def known_names(program: Program) -> frozenset[str]:
+    """Return the fields and rules that need no check: all of ``FRAME`` if ``verify`` accepted them in another version.
 
-    The slots of a state that the importer numbered have the right types and numbers.
+    The importer numbers the slots of its state, so their types and numbers are right.
 
-    >>> known_fields(Program.of({}))
+    >>> known_names(Program.of({}))
     frozenset()
     """
     derived = program.state.derived if type(program.state) is State else {}
     if frame_of in derived and all(map(operator.is_, derived[frame_of], frame_of(program))):
         return FRAME
-    return derived.get(known_fields, frozenset())
+    return derived.get(known_names, frozenset())
 
 
 def frame_faults(program: Program) -> Iterator[Finding]:
@@ -349,7 +352,7 @@ def frame_faults(program: Program) -> Iterator[Finding]:
     >>> [finding.message for finding in frame_faults(Program.of({}, root=3))]
     ['program.root is the int 3, not str']
     """
-    known, checked = known_fields(program), set[Any]()
+    known, checked = known_names(program), set[Any]()
     for name, hint, *_ in _fields_of(Program):
         fault = None if name in known else type_fault(getattr(program, name), hint, f"program.{name}", checked)
         if fault is not None:

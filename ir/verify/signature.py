@@ -259,9 +259,8 @@ def check_types(whole: ProgramIndex) -> Iterator[Finding]:
     """Find user inputs that were traced with another shape or dtype than in the signature."""
     main = whole.main
     for formal, spec in whole.program.inputs:
-        promised = spec.type if type(spec) is UserInput else None
-        if type(promised) is TensorType and (difference := misfit(promised, value_in(formal.meta))):
-            yield Finding(f"the argument {spec.argument!r} is {difference}", main.name, INPUTS, formal.name)
+        if type(spec) is UserInput and type(spec.type) is TensorType and (wrong := misfit(spec.type, value_in(formal.meta))):
+            yield Finding(f"the argument {spec.argument!r} is {wrong}", main.name, INPUTS, formal.name)
 
 
 def check_arguments(whole: ProgramIndex) -> Iterator[Finding]:

@@ -23,7 +23,7 @@ from .calls import (
     check_shared,
     of_instances,
 )
-from .findings import FRAME, Finding, Rule, around, frame_of, known_fields
+from .findings import FRAME, Finding, Rule, around, frame_of, known_names
 from .index import ProgramIndex
 from .operators import check_effects, check_inferred, check_operands, check_operator_names, check_packed, check_results
 from .signature import (
@@ -158,12 +158,6 @@ BY_NAME = {rule.name: rule for rule in (*RULES, *DEEP)}
 
 Broken = tuple[Rule, Finding]
 
-OF_THE_FRAME = {
-    "state-memory": "state", "state-values": "signature", "module-paths": "modules", "pytrees": "signature",
-    "signature-leaves": "signature", "signature-arguments": "signature", "signature-slots": "signature",
-}  # fmt: skip
-"""Rules that read no graph, with the last field that they read; checked once for versions of a program with the same fields."""
-
 ALSO = 3
 """The maximum number of further places that a violation names."""
 
@@ -202,9 +196,9 @@ def _found(whole: ProgramIndex, *, infer: bool) -> list[Broken]:
     if malformed or (malformed := _broken(CONNECTED, whole)):
         return malformed
     program, others = whole.program, RULES[len(WELL_FORMED) + len(CONNECTED) :]
-    known = known_fields(program)
-    found = _broken([rule for rule in others if OF_THE_FRAME.get(rule.name) not in known], whole)
-    if known is not FRAME and not any(rule.name in OF_THE_FRAME for rule, _ in found):
+    known = known_names(program)
+    found = _broken([rule for rule in others if rule.name not in known], whole)
+    if known is not FRAME and not any(rule.name in FRAME for rule, _ in found):
         program.state.derived[frame_of] = frame_of(program)
     return [*found, *(_broken(DEEP, whole) if infer else ())]
 

@@ -161,5 +161,5 @@ def test_what_was_right_of_other_modules_is_found() -> None:
     def known(program: px.Program) -> frozenset[str]:
         return findings.FRAME if findings.frame_of in program.state.derived else frozenset()
 
-    with patch.object(verifier, "known_fields", known), patch.object(findings, "known_fields", known):
+    with patch.object(verifier, "known_names", known), patch.object(findings, "known_names", known):
         assert found()
