@@ -255,15 +255,11 @@ def invalid_names(program: Program) -> Iterator[tuple[str, str, str | None, str 
     >>> list(invalid_names(Program.of({"": Graph((Input("x=1"),), (), ())})))
     [('x=1', 'an input', '', None)]
     """
-    paths = [(name, "a slot") for name in program.state.order]
-    paths += [(name, "a graph") for name in program.graphs]
-    for module in program.modules:
-        paths += [(module.path, "a module"), (module.type_name or "", "a class")]
-    paths += [(frame.path, "a module") for frame in program.call_signatures]
-    yield from ((name, what, None, None) for name, what in dict.fromkeys(paths) if not is_plain_path(name))
-    for name in program.state.order:
-        if not all(name.split(".")):
-            yield name, "a slot", None, None
+    modules = [*[module.path for module in program.modules], *[frame.path for frame in program.call_signatures]]
+    classes = [module.type_name or "" for module in program.modules]
+    paths = {"a slot": program.state.order, "a graph": program.graphs, "a module": modules, "a class": classes}
+    yield from ((name, what, None, None) for what, own in paths.items() for name in dict.fromkeys(own) if not is_plain_path(name))
+    yield from ((name, "a slot", None, None) for name in program.state.order if ".." in f".{name}.")
     signatures = [program.signature, *program.call_signatures.values()]
     words = [name for signature in signatures for name in signature.arg_names]
     yield from ((name, "an argument", None, None) for name in words if not is_identifier(name))

@@ -161,7 +161,7 @@ def read_state(ep: ExportedProgram) -> State:
             found = parameters.get(cell_key(value)[0], value) if is_lifted(name) else value
             slots[name] = numbers.slot(found, kind, persistent=persistent and kind is not SlotKind.CONSTANT)
     state = State(tuple(slots), pmap(slots))
-    state.derived[known_names] = frozenset({"state", "state-memory"})
+    state.derived[known_names] = frozenset({"state"})
     return state
 
 

@@ -484,8 +484,7 @@ class _Roles:
         args, kwargs = self.convention.in_spec.children()
         specs: dict[str, Any] = dict(zip(kwargs.context or (), kwargs.children(), strict=True))
         specs["tangents"] = pytree.tree_structure((0,) * tangents)
-        keywords = pytree.TreeSpec(dict, list(specs), list(specs.values()))
-        return pytree.TreeSpec(tuple, None, [args, keywords])
+        return pytree.TreeSpec(tuple, None, [args, pytree.TreeSpec(dict, list(specs), list(specs.values()))])
 
     def user_inputs(
         self, graph: Graph, users: Mapping[int, Input], tangents: Sequence[tuple[int, Input]], in_spec: Any

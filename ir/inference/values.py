@@ -371,8 +371,8 @@ def described(value: Any, *, exactly: bool = False) -> Hashable:
         with without_overrides():
             sizes, strides = value.shape, value.stride() if value.layout is torch.strided else ()
             if not has_fixed_sizes(value):  # a comparison of symbolic sizes would install a guard
-                sizes, strides = tuple(map(described, sizes)), tuple(map(described, strides))
-            elif 1 in sizes and not exactly:  # such a stride has no meaning, and fake kernels differ from real ones in it
+                sizes, strides = (tuple([n if type(n) is int else described(n) for n in each]) for each in (sizes, strides))
+            if 1 in sizes and not exactly:  # such a stride has no meaning, and fake kernels differ from real ones in it
                 strides = tuple([1 if size == 1 else stride for size, stride in zip(sizes, strides, strict=False)])
             return value.dtype, device_of(value), value.layout, sizes, strides
     if kind in LITERALS or (kind is TensorMetadata and {int}.issuperset(map(type, (*value.shape, *value.stride)))):

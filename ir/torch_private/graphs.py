@@ -305,7 +305,7 @@ class Recorder:
     def __init__(self) -> None:
         self._tracer = _proxies.PythonKeyTracer()
         self._tracer.graph = self.graph = fx.Graph(tracer_cls=type(self._tracer))
-        self._tracer.root = torch.nn.Module()
+        self._tracer.root = self.root = torch.nn.Module()
         self._tracer.tensor_attrs = {}
 
     @contextmanager

@@ -75,7 +75,7 @@ def _resolve(whole: ProgramIndex, scope: GraphIndex, path: str, found: Instances
         elif slot.kind is SlotKind.MODULE:
             acting = found.modules[scope.name]
             acting[node.name] = acting.get(node.name, False) or not checks_inputs(slot.value)
-        elif type(slot.value) is Parameter and (slot.value.dtype, slot.value.shape) == usual:
+        elif usual is not None and type(slot.value) is Parameter and (slot.value.dtype, slot.value.shape) == usual:
             continue  # most reads, and instances
         elif (difference := disagreement(value_in(node.meta), slot.value)) is not None:
             found.findings["state-geometry"].setdefault(id(node), scope.at(index, f"it reads {difference}"))

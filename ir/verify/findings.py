@@ -335,7 +335,7 @@ FRAME = frozenset({
 def known_names(program: Program) -> frozenset[str]:
     """Return the fields and rules that need no check: all of ``FRAME`` if ``verify`` accepted them in another version.
 
-    The importer numbers the slots of its state, so their types and numbers are right.
+    The importer makes the slots of its state, so their types are right; their memory may have changed since.
 
     >>> known_names(Program.of({}))
     frozenset()

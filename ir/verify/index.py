@@ -59,7 +59,7 @@ def _index_of(graph: Graph) -> GraphIndex:
         do = node.do
         if type(do) is Get:
             value = value_in(node.meta)
-            is_fixed = isinstance(value, torch.Tensor) and has_fixed_sizes(value)
+            is_fixed = type(value) is FakeTensor and value.layout is torch.strided and has_fixed_sizes(value)
             parts.gets.append((index, node, do, (value.dtype, value.shape) if is_fixed else None))
         elif type(do) is Call:
             parts.calls.append((index, node, do))

@@ -95,8 +95,7 @@ def _kind(value: Any) -> Kind:
     dims, strides = tuple(map(str, value.shape)), [*map(str, value.stride())]
     text = f"{value.dtype}{dims}{strides}{value.requires_grad}"
     is_plain = all(stride != "0" or dim == "1" for dim, stride in zip(dims, strides, strict=True))
-    made = Kind(text, value, dims, value.dtype, is_plain, bool(value.is_contiguous()))
-    return _KINDS.setdefault(text, made)
+    return _KINDS.setdefault(text, Kind(text, value, dims, value.dtype, is_plain, bool(value.is_contiguous())))
 
 
 _INFERRED: dict[object, Any] = {}

@@ -190,8 +190,7 @@ def _body(program: Program, name: str) -> str:
         lines.append(f"    {made} = graph.placeholder({made!r})")
     for node in graph.nodes:
         if not is_boundary(node):
-            code = _node(node, leaf)
-            lines.append(f"    {new(node.name)} = {code}")
+            lines.append(f"    {new(node.name)} = {_node(node, leaf)}")
     return "\n".join([*lines, f"    graph.output({code_of(graph.output, leaf)})", "    return torch.fx.GraphModule(root, graph)"])
 
 

@@ -457,9 +457,7 @@ def _root_signature(program: Program) -> ModuleCallSignature:
     signature = program.signature
     in_spec, out_spec, names = signature.in_spec, signature.out_spec, list(signature.arg_names)
     if in_spec is None:
-        users = sum(type(spec) is UserInput for spec in signature.inputs)
-        in_spec = pytree.tree_structure(((0,) * users, {}))
+        in_spec = pytree.tree_structure(((0,) * sum(type(spec) is UserInput for spec in signature.inputs), {}))
     if out_spec is None:
-        results = sum(type(spec) in GIVEN for spec in signature.outputs)
-        out_spec = pytree.tree_structure((0,) * results)
+        out_spec = pytree.tree_structure((0,) * sum(type(spec) in GIVEN for spec in signature.outputs))
     return ModuleCallSignature([], [], in_spec, out_spec, names or None)

@@ -84,8 +84,7 @@ def test_bodies_fold_and_a_node_says_what_it_is(browser: Any, file: Path) -> Non
     first = page.shown()
     assert sum("\u00d73" in row for row in first) == 1, "three equal blocks are one body"
     page.fold("\u00d73")
-    folded = page.shown()
-    assert set(folded) < set(first)
+    assert set(page.shown()) < set(first)
     page.fold("\u00d73")
     assert page.shown() == first
     page.row("\u00d73").click()

@@ -229,6 +229,8 @@ CALLS: list[tuple[Callable[[], object], type[Exception], str]] = [
      RuleError, "…of 2 results returns a tuple of 2 values…"),
     (lambda: relu(lambda m, x: m.call(torch.ops.aten.add_.Tensor, x, 1))(FLAT), RuleError, "…neither may write…"),
     (lambda: relu(lambda m, x: torch.mm(x, x))(FLAT), RuleError, "…the replacement raised RuntimeError: …"),
+    (lambda: relu(lambda m, x: (x[0].zero_(), x * 2)[1])(FLAT), RuleError,
+     "…the replacement calls aten.zero_.default, but returns another value: its effect would be lost…"),
     (lambda: relu(lambda m, x: x if x.sum() > 0 else -x)(FLAT), RuleError, "…known only at run time…"),
     (lambda: relu(lambda m, x: torch.rand_like(x))(FLAT), RuleError, "…the replacement\ndraws random numbers…"),
     (lambda: relu(lambda m, x: torch.ops._c10d_functional.wait_tensor(x))(FLAT), RuleError,

@@ -98,8 +98,7 @@ class _Drawer:
                 graph.call_function(operator.setitem, (target, 0, 0.25))
                 return target
             case 2:
-                buffer = graph.get_attr("b")
-                return graph.call_method("mul_", (buffer, target))
+                return graph.call_method("mul_", (graph.get_attr("b"), target))
             case _:
                 return graph.call_function(F.relu, (target,), {"inplace": True})
 

@@ -154,8 +154,7 @@ def test_a_slot_says_its_kind() -> None:
 
 def test_the_state_of_a_split_program_lies_in_its_parts() -> None:
     split = px.split_by_module(PROGRAMS["sunk"], {"a": "one", "b": "two", "": "two"})
-    part = px.parts(split)[0].name
-    assert px.verify(split.with_state(add={f"{part}.n": X})) == ()
+    assert px.verify(split.with_state(add={f"{px.parts(split)[0].name}.n": X})) == ()
     with pytest.raises(px.errors.NamingError, match=r"the program is split: choose a path below one of its parts .*, not 'n'"):
         split.with_state(add={"n": X})
 

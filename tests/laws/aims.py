@@ -200,8 +200,7 @@ VIEW = op_of(torch.ops.aten.view.default)
 
 def with_repetitions(program: Program) -> Program:
     """Return a program in which every second use of what nobody writes or hands out is of a copy, computed where it is used."""
-    graphs = {name: _with_each_again(program, program.graphs[name]) for name in program.order}
-    return program.with_graphs(graphs)
+    return program.with_graphs({name: _with_each_again(program, program.graphs[name]) for name in program.order})
 
 
 def _with_each_again(program: Program, graph: Graph) -> Graph:

@@ -235,8 +235,7 @@ def _arguments_without_keywords(program: Program, around: type) -> Program:
 
 
 def _boundary_twice(program: Program, place: Place) -> Program:
-    again = evolve(place.node, name=fresh_name(program.graphs[place.graph]))
-    return replaced(program, place, place.node, again)
+    return replaced(program, place, place.node, evolve(place.node, name=fresh_name(program.graphs[place.graph])))
 
 
 def _called_alike(program: Program) -> list[Frame]:

@@ -82,8 +82,7 @@ def test_state_that_is_wrong_in_the_second_call(program: px.Program) -> None:
     assert found is not None
     assert (found.name, found.call) == ("add_", 0)
     gone = tuple([node for node in program.main.nodes if node.name != "add_"])
-    users = program.main.users.get("add_", ())
-    assert not users
+    assert not program.main.users.get("add_", ())
     found = px.first_difference(program, program.with_main(evolve(program.main, nodes=gone)), (X,))
     assert found is not None
     assert found.name == "mul"

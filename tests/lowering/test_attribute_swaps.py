@@ -319,8 +319,7 @@ def test_a_list_gets_no_more_modules() -> None:
     (module, *_) = both(program_of(idle))
     module.a.append(Plus())
     assert len(module.a) == 2
-    part = module.a[:1].append(Plus())
-    assert len(part) == len(module.a[0:]) == 2
+    assert len(module.a[:1].append(Plus())) == len(module.a[0:]) == 2
 
 
 def test_a_lowered_module_with_several_bodies_called_from_elsewhere() -> None:

@@ -188,8 +188,7 @@ def bits(value: torch.Tensor | None) -> Any:
     """Return the numbers of a tensor as bytes."""
     if value is None:
         return None
-    plain = value.detach().to_dense().clone(memory_format=torch.contiguous_format)
-    return plain.untyped_storage().tolist()
+    return value.detach().to_dense().clone(memory_format=torch.contiguous_format).untyped_storage().tolist()
 
 
 def outcome(function: Callable[..., Any], given: Given) -> Any:

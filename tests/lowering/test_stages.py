@@ -346,8 +346,7 @@ def test_what_torch_can_not_carry_is_refused_with_advice(calls: str, result: str
         px.lower_stages(split_tree(text, **takes))
     assert said in str(caught.value)
     assert caught.value.faults
-    again = pickle.loads(pickle.dumps(caught.value))
-    assert str(again) == str(caught.value)
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 
 def test_state_that_one_part_writes_is_of_no_other() -> None:

@@ -72,5 +72,4 @@ def test_eight_threads_look_at_one_module(to: Any) -> None:
                 return LOOKS[index](module)
 
             order = [(index + number) % len(LOOKS) if number % 3 else number % 4 for index in range(8)]
-            found = list(threads.map(look, order))
-            assert found == [expected[index] for index in order]
+            assert list(threads.map(look, order)) == [expected[index] for index in order]

@@ -64,8 +64,7 @@ def export(model: nn.Module, form: str, args: tuple[Any, ...], kwargs: dict[str,
 
 
 def _named(model: nn.Module, args: tuple[Any, ...], first: Any) -> dict[str, Any]:
-    names = model.forward.__code__.co_varnames[1 : 1 + len(args)]
-    return dict.fromkeys(names, first)
+    return dict.fromkeys(model.forward.__code__.co_varnames[1 : 1 + len(args)], first)
 
 
 def lowered(ep: Any, to: str = "graph_module", **options: Any) -> Any:

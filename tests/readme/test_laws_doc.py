@@ -98,8 +98,7 @@ def read(text: str) -> px.Program:
 def case_of(program: px.Program) -> Case:
     """Return a case of a program whose inputs are vectors of two."""
     users = sum(type(spec) is px.ir.UserInput for spec in program.signature.inputs)
-    calls = [[torch.tensor([call + 1.0, -number]) for number in range(users)] for call in range(3)]
-    return Case(program, 1, calls)
+    return Case(program, 1, [[torch.tensor([call + 1.0, -number]) for number in range(users)] for call in range(3)])
 
 
 @pytest.mark.parametrize("picture", PICTURES, ids=lambda picture: f"{picture.title}: {picture.how}")

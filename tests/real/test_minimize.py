@@ -30,8 +30,7 @@ def program() -> px.Program:
 
 def number(target: Any, which: int) -> str:
     """Return the name of an operator: which one of its kind it is, in order."""
-    found = [node.name for node in program().main.nodes if node.do == px.op(target)]
-    return found[which]
+    return [node.name for node in program().main.nodes if node.do == px.op(target)][which]
 
 
 def neighbours(result: px.Program) -> px.Program:

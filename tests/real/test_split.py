@@ -49,8 +49,7 @@ def split_of(name: str, how: str) -> px.Program:
         return px.split_balanced(program, 3)
     base = px.inline(program) if how == "flat" else program
     # The root of a Llama has the mask and the rotary embedding, which go where they are needed.
-    modules = {path: tag for path, tag in SPLITS[name].items() if path}
-    return px.split_by_module(base, modules)
+    return px.split_by_module(base, {path: tag for path, tag in SPLITS[name].items() if path})
 
 
 @pytest.mark.parametrize("how", ["flat", "outlined", "balanced"])

@@ -129,8 +129,7 @@ def test_shared_weights_are_shared(name: str, ties: list[str]) -> None:
 def test_equal_layers_are_one_body(name: str, layer: str) -> None:
     """All layers of a model with equal layers run the same code."""
     module = px.lower(outlined(name))
-    codes = {type(child).forward for child in module.get_submodule(layer).children()}
-    assert len(codes) == 1
+    assert len({type(child).forward for child in module.get_submodule(layer).children()}) == 1
 
 
 def test_one_layer_called_twelve_times_is_one_module() -> None:

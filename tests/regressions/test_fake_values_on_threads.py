@@ -56,8 +56,7 @@ def another_thread_runs(value: FakeTensor) -> Generator[None]:
 
 
 def exported() -> Any:
-    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
-    return torch.export.export(model, (torch.ones(2, 4),))
+    return torch.export.export(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)), (torch.ones(2, 4),))
 
 
 def saved(program: px.Program) -> bytes:

@@ -103,7 +103,6 @@ def lowered(to: Any) -> torch.nn.Module:
 def test_a_copy_that_is_converted_leaves_the_checks_of_the_original() -> None:
     module = lowered("graph_module")
     assert isinstance(module, LoweredRoot)
-    twin = copy.deepcopy(module).double()
-    assert twin(torch.ones(1, 2).double()).dtype is torch.float64
+    assert copy.deepcopy(module).double()(torch.ones(1, 2).double()).dtype is torch.float64
     with pytest.raises(px.errors.InputValueError, match="dtype"):
         module(torch.ones(1, 2).double())

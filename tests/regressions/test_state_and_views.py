@@ -13,6 +13,7 @@ from purefx.ir.effects.dependencies import dependencies
 from purefx.ir.effects.registered import effects_of
 from purefx.ir.effects.resolved import node_effects
 from purefx.laws import toy
+from tests.models import module_class
 from tests.transforms.small import tree
 
 # A program whose branches read state and call modules was valid, and lowered to a module that did not find them.
@@ -256,3 +257,35 @@ def test_the_meaning_is_kept(which: str) -> None:
     program = px.parse(WHOLE.format(gives=gives, nodes=nodes.strip("\n")))
     assert px.verify(program) == ()
     assert toy.toy_meaning(px.transform(program)) == toy.toy_meaning(program)
+
+
+def test_memory_that_changes_after_the_import_is_found() -> None:
+    model = module_class("Halves", lambda self, x: x + self.w.sum() + self.v, w=lambda: torch.nn.Parameter(torch.arange(4.0)))()
+    model.v = torch.nn.Parameter(model.w.data[2:])
+    program = px.capture(model, (torch.zeros(2),))
+    model.half().float()  # it converts each of the two alone
+    with pytest.raises(px.errors.InvalidProgram, match="does not share its memory"):
+        px.transform(program)
+
+
+def test_a_row_at_a_symbolic_offset_is_returned_as_new_contents() -> None:
+    model = module_class("Last", lambda self, x: (self.row.copy_(x[-1]), x.sum())[1], row=lambda: torch.zeros(3))()
+    dynamic = ({0: torch.export.Dim.DYNAMIC},)
+    program = px.import_ep(torch.export.export(model, (torch.ones(4, 3),), dynamic_shapes=dynamic).run_decompositions())
+    assert px.alpha_equal(px.functionalize(px.lift_state(px.inline(px.transform(program)))), program)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
+def test_nested_state_is_read_as_it_is() -> None:
+    parts = [torch.ones(2), torch.ones(3)]
+    model = module_class("Nested", lambda self, x: self.w * x, w=lambda: torch.nn.Parameter(torch.nested.nested_tensor(parts)))()
+    lowered = px.lower(px.transform(px.import_fx(torch.fx.symbolic_trace(model))))
+    assert [part.sum().item() for part in lowered(torch.tensor(2.0)).unbind()] == [4, 6]
+
+
+def test_what_one_call_says_of_gradients_is_not_said_of_all() -> None:
+    kinds = {"a": torch.nn.Tanh, "b": torch.nn.Tanh, "linear": lambda: torch.nn.Linear(3, 3)}
+    model = module_class("Around", lambda self, x: self.b(self.linear(self.a(x))), **kinds)
+    body = px.transform(px.capture(model(), (torch.ones(2, 3),))).graphs["Tanh"]
+    assert "val" in body.nodes[0].meta
+    assert "tensor_meta" not in body.nodes[0].meta

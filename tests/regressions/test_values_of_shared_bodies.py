@@ -6,6 +6,7 @@ Cause: ``deduplicate`` kept one body's meta for all.  Now it keeps what holds in
 from __future__ import annotations
 
 import copy
+from collections import OrderedDict
 from typing import Any
 
 import pytest
@@ -19,23 +20,11 @@ from purefx.laws.values import false_values
 from tests.models import parent
 
 
-class Outer(torch.nn.Module):
-    """A linear in a module of its own, so that bodies that are shared call bodies that are shared."""
-
-    def __init__(self, size: int, out: int) -> None:
-        super().__init__()
-        self.lin = torch.nn.Linear(size, out, bias=False)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.lin(x)
-
-
 class Kinds(parent(act=torch.nn.ReLU)):
     """One activation for tensors of other dtypes and ranks, and one in a branch."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = self.act(x.double()).sum(0)
-        return self.act(y) + self.act(x).double()
+        return self.act(self.act(x.double()).sum(0)) + self.act(x).double()
 
 
 class Rows(torch.nn.Module):
@@ -52,7 +41,9 @@ class Found(parent(a=Rows, b=Rows)):
         return self.a(x) * 2, self.b(x - 1).sin()
 
 
-LINEARS = torch.nn.Sequential(Outer(4, 8), Outer(8, 100), Outer(100, 4))
+SIZES = ((4, 8), (8, 100), (100, 4))
+LINEARS = torch.nn.Sequential(*[torch.nn.Sequential(OrderedDict(lin=torch.nn.Linear(*size, bias=False))) for size in SIZES])
+"""Each linear is in a module of its own, so that bodies that are shared call bodies that are shared."""
 
 MODELS: dict[str, tuple[torch.nn.Module, torch.Tensor]] = {
     "sizes": (LINEARS, torch.randn(1, 4)),

@@ -85,8 +85,7 @@ def test_refusals(call: Callable[[], Any], kind: type[Exception], said: str) -> 
 def test_names_of_values_run_nothing(name: str) -> None:
     nodes = [px.Node(name + "_", NEG, (px.Ref(name),)), px.Node("y", NEG, (px.Ref(name + "_"),))]
     program = flat(nodes, px.Ref("y"), name)
-    module = px.to_ep(program).module()
-    assert module(torch.ones(2))[0].tolist() == [1, 1]
+    assert px.to_ep(program).module()(torch.ones(2))[0].tolist() == [1, 1]
     assert px.alpha_equal(px.import_ep(px.to_ep(program)).evolve(modules=()), _with_specs_of(program))
 
 

@@ -433,8 +433,7 @@ class CausalLoss(nn.Module):
         self.of = of
 
     def forward(self, input_ids: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        logits = self.of(input_ids=input_ids).logits
-        return nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
+        return nn.functional.cross_entropy(self.of(input_ids=input_ids).logits.flatten(0, 1), labels.flatten())
 
 
 @pytest.mark.slow

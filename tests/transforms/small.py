@@ -91,5 +91,4 @@ def lines(program: px.Program) -> list[str]:
 def calling(nodes: str, *more: str, metas: Mapping[str, Mapping[str, Any]] | None = None) -> px.Program:
     """Return a program of these nodes, with the buffers ``c.n`` and ``c.m``; the first call of ``c`` is preserved, and more."""
     state = "state {\nbuffer c.n: f32[2]\nbuffer c.m: f32[2]\n}"
-    program = tree('graph @""(x) {\n' + nodes + "\n}", state, preserved("c"), *more)
-    return told(program, metas or {})
+    return told(tree('graph @""(x) {\n' + nodes + "\n}", state, preserved("c"), *more), metas or {})

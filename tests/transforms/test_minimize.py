@@ -112,8 +112,7 @@ def test_a_write_stays() -> None:
 
 class Branched(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = torch.cond(x.sum() > 0, lambda x: (x.sin() * 2).relu() + 1, lambda x: x.cos(), (x.exp(),))
-        return y * 2
+        return torch.cond(x.sum() > 0, lambda x: (x.sin() * 2).relu() + 1, lambda x: x.cos(), (x.exp(),)) * 2
 
 
 def test_a_branch_takes_the_place_of_its_operator() -> None:
@@ -190,8 +189,7 @@ def test_a_size_that_matters_stays_and_others_go() -> None:
         nodes = [node for node in program.main.nodes if node.do == px.op(aten.relu.default)]
         return any(node.meta["val"].shape[-1] > 20 for node in nodes)
 
-    left = check(imported(Chain(), torch.randn(64, 48)), over_twenty)
-    assert shapes(left) == [(1, 24)]
+    assert shapes(check(imported(Chain(), torch.randn(64, 48)), over_twenty)) == [(1, 24)]
 
 
 def test_dtypes_become_the_usual_ones() -> None:

@@ -126,8 +126,7 @@ class Results(nn.Module):
 
 class Within(parent(results=Results)):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        found = self.results(x.abs(), x * 3)
-        return found["last"] + x
+        return self.results(x.abs(), x * 3)["last"] + x
 
 
 class Callers(parent(results=Results, other=Results, within=Within, count=Counter)):

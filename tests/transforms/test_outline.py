@@ -57,8 +57,7 @@ def test_a_call_with_a_preserved_signature_stays_whole() -> None:
     inside = outlined(CIRCLE.replace("in ", "in m / ."), flat="m.a m.b").graphs["m"]
     assert [node.stack for node in inside.nodes] == [(A,), (B,), (A,), (B,)]
     assert calls(outlined(CIRCLE, preserved("a"), flat="b")) == ["a"]
-    other = CIRCLE.replace("in a", "in c")
-    assert calls(outlined(other, preserved("c"), flat="b")) == ["c"]
+    assert calls(outlined(CIRCLE.replace("in a", "in c"), preserved("c"), flat="b")) == ["c"]
 
 
 def test_calls_inside_one_that_stays_flat_are_calls() -> None:

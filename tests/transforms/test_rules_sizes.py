@@ -70,8 +70,7 @@ OPEN: list[Callable[[Any], Any]] = [
 def test_conditions_hold_where_they_are_proven(holds: bool, condition: Callable[[Any], Any]) -> None:
     program = dynamic()
     before = assumed(program)
-    made = tanh(condition)(program)
-    assert (made is not program) is holds
+    assert (tanh(condition)(program) is not program) is holds
     assert assumed(program) == before
 
 

@@ -110,8 +110,7 @@ class Every(nn.Module):
 
 @cache
 def every(dynamic: bool) -> px.Program:
-    args = tuple([arg for _, _, given, _ in CASES for arg in given])
-    return exported(Every(), *args, dynamic=dynamic)
+    return exported(Every(), *tuple([arg for _, _, given, _ in CASES for arg in given]), dynamic=dynamic)
 
 
 def exported(module: nn.Module, *args: Tensor, dynamic: bool = False) -> px.Program:
@@ -170,8 +169,7 @@ def test_a_replacement_is_recorded_once_for_operands_that_are_alike() -> None:
 
     rule = px.rule(lambda x: torch.relu(x)).becomes(replacement)
     layers = nn.Sequential(nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 3), nn.ReLU())
-    made = rule(px.capture(layers, (X,)))
-    assert names_of(made).count("silu") == 3
+    assert names_of(rule(px.capture(layers, (X,)))).count("silu") == 3
     assert [tuple(x.shape) for x in recorded] == [(4, 6), (4, 3)]
 
 

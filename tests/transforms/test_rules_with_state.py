@@ -238,3 +238,12 @@ def test_new_state_of_tied_state_is_tied_where_it_is_one_tensor(is_flat: bool, i
         assert (one is two) is is_kept
         assert other is not one
     torch.testing.assert_close(px.lower(px.import_ep(px.to_ep(result)))(X), model(X))
+
+
+@pytest.mark.parametrize("is_flat", [True, False])
+def test_state_from_the_root_and_a_list_as_index(is_flat: bool) -> None:
+    model = Model()
+    program = px.import_ep(exported(model, X))
+    rule = px.rule(lambda x: torch.exp(x)).becomes(lambda m, x: x[:, [1, 0, 3, 2]] + m.read("/a.n"))
+    lowered = px.lower(rule(program if is_flat else px.transform(program)))
+    assert torch.equal(lowered(X), model.b(model.a(X))[:, [1, 0, 3, 2]] + model.a.n)

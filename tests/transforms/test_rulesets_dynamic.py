@@ -26,8 +26,7 @@ class Attention(parent(qkv=lambda: nn.Linear(8, 24), out=lambda: nn.Linear(8, 8)
         q, k, v = (each.reshape(batch, length, 2, 4).transpose(1, 2) for each in self.qkv(x).chunk(3, -1))
         seen = torch.ones(length, length, dtype=torch.bool).tril()
         scores = (q @ k.transpose(-2, -1) / 2.0).masked_fill(~seen, float("-inf"))
-        weights = torch.softmax(scores.float(), -1).to(x.dtype)
-        return self.out((weights @ v).transpose(1, 2).reshape(batch, length, 8))
+        return self.out((torch.softmax(scores.float(), -1).to(x.dtype) @ v).transpose(1, 2).reshape(batch, length, 8))
 
 
 ROW = functools.partial(nn.Parameter, torch.linspace(1, 2, 8))

@@ -99,8 +99,7 @@ def test_inlined_it_is_the_export_with_the_replacement(preserve: tuple[str, ...]
     first, last = nn.Linear(3, 3), nn.Linear(3, 3)
 
     def inlined(act: nn.Module) -> px.Program:
-        model = nn.Sequential(first, act, last)
-        return px.inline(px.transform(px.import_ep(export(model, (X,), preserve=preserve))))
+        return px.inline(px.transform(px.import_ep(export(nn.Sequential(first, act, last), (X,), preserve=preserve))))
 
     program = px.transform(px.import_ep(export(nn.Sequential(first, nn.GELU(), last), (X,), preserve=preserve)))
     for act in (nn.ReLU(), nn.Sequential(nn.Tanh(), nn.Sigmoid())):

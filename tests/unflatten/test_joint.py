@@ -139,8 +139,7 @@ def test_loss_and_gradients_are_those_of_eager(joint: Joint, to: Any) -> None:
 
 def test_the_signature_says_what_the_gradients_are_of(joint: Joint) -> None:
     program = joint.program
-    kinds = [type(spec) for spec in program.signature.outputs]
-    assert kinds.count(px.ir.LossOutput) == 1
+    assert [type(spec) for spec in program.signature.outputs].count(px.ir.LossOutput) == 1
     slots = [spec.slot for spec in program.signature.outputs if isinstance(spec, px.ir.StateGradient)]
     assert slots == [name for name, _ in joint.eager.named_parameters()]
     leaves = [spec.leaf for spec in program.signature.outputs if isinstance(spec, px.ir.InputGradient)]

@@ -95,8 +95,7 @@ def observe(target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Seen:
 
 
 def _by_name(target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
-    names = [argument.name for argument in schema_of(target).arguments]
-    return {**dict(zip(names, args, strict=False)), **kwargs}
+    return {**dict(zip([argument.name for argument in schema_of(target).arguments], args, strict=False)), **kwargs}
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:

@@ -173,8 +173,7 @@ def regions_of(modes: Modes, name: str) -> list[Region]:
     sets = {number for number, node in enumerate(graph.nodes) if is_op(node, SET_GRAD)}
     if None in before or any(before[k] is not before[k + 1] for k in range(len(graph.nodes)) if k not in sets):
         return []  # a called body leaves another mode than it found, or the mode is unknown
-    found = [*_autocast_regions(graph), *_grad_regions(before, sorted(sets))]
-    kept = sorted(found, key=lambda one: one.first)
+    kept = sorted([*_autocast_regions(graph), *_grad_regions(before, sorted(sets))], key=lambda one: one.first)
     while (fewer := [one for one in kept if _is_legal(one, kept, modes, graph)]) != kept:
         kept = fewer
     return kept

@@ -43,6 +43,8 @@ def outlined_and_deduplicated(program: Program) -> Program:
     if merging is None or not merging.applies:
         return deduplicate(outline.with_step(program, walk.program()))
     graphs = merging.graphs()
+    for scope in walk.scopes:
+        scope.parent = None  # without these cycles the walk is freed at once
     first = outline.with_step(program, program.evolve(graphs=pmap(graphs)))
     return deduplicate.with_step(first, first, before=(program, outline))
 

@@ -370,7 +370,7 @@ class Match:
         Raises:
             RuleError: no such state exists, or the program returns its new contents instead of writing them.
         """
-        slot, state = nested(self._owner, name), self.program.state
+        slot, state = (join if self.scope.name == self.program.root else nested)(self._owner, name), self.program.state
         found = self._from_root(slot)
         if found not in state:
             raise RuleError(f"m.read: the program has no state {found!r}")

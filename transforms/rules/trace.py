@@ -176,18 +176,23 @@ class Operands:
 
     def _template(self, results: Sequence[fx.Node]) -> Template:
         assert self.recorder is not None
-        used = nodes_of(*results)
-        calls = [node for node in self.recorder.calls() if node in used]
+        used, recorded = nodes_of(*results), self.recorder.calls()
+        calls = [node for node in recorded if node in used]
+        for node in recorded:
+            if node not in used and (effects := op_of(node.target).effects).acts and not effects.random:
+                raise RuleError(f"the replacement calls {node.target}, but returns another value: its effect would be lost")
         nodes = [(node, word_of(cast("Any", node.target).__name__.partition(".")[0]), op_of(node.target)) for node in calls]
-        numbers = {one: number for number, one in enumerate(self.recorder.graph.find_nodes(op="placeholder"))}
-        return Template(nodes, results, numbers, [*self.by_source], any(depends_on_contents(node.target) for node in calls))
+        constants = self.recorder.graph.find_nodes(op="get_attr")  # torch makes a tensor of [1, 2] in x[:, [1, 2]]
+        numbers = {one: n for n, one in enumerate([*self.recorder.graph.find_nodes(op="placeholder"), *constants])}
+        sources = [*self.by_source, *[getattr(self.recorder.root, one.target) for one in constants]]
+        return Template(nodes, results, numbers, sources, any(depends_on_contents(node.target) for node in calls))
 
 
 def _separate(value: Any) -> Any:
-    strides = plain_strides(value)
-    if strides is None or value.storage_offset():
+    # A new fake tensor like it takes a twentieth of the time of a detached one.
+    if plain_strides(value) is None or value.storage_offset():
         return value.detach()
-    return fake_of(value.fake_mode, value.dtype, value.shape, strides, value.fake_device)  # 20x as fast
+    return fake_of(value.fake_mode, value.dtype, value.shape, value.stride(), value.fake_device)
 
 
 class _Apart(TorchFunctionMode):

@@ -175,8 +175,7 @@ def _with_boundaries(path: str, body: Graph, order: tuple[int, ...], count: int,
     word = word_of(path)
     origin = made_of([node.meta for node in body.nodes])
     takes = Node(names.fresh(f"{word}_takes"), TAKES, tuple([inputs.get(leaf) for leaf in range(count)]), meta=origin)
-    gives = Node(names.fresh(f"{word}_gives"), GIVES, output, meta=origin)
-    return (takes, *body.nodes, gives)
+    return (takes, *body.nodes, Node(names.fresh(f"{word}_gives"), GIVES, output, meta=origin))
 
 
 @frozen(eq=False)
