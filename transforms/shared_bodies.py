@@ -94,8 +94,9 @@ def common_values(meta: Meta, others: Sequence[Meta]) -> Meta:
     """
     kept = [key for key in OF_A_CALL if key in meta and (key != "tensor_meta" or "val" not in meta)]
     gone = {key for key in kept if not all_agree(meta[key], [other.get(key, ABSENT) for other in others])}
-    grads = {getattr(each.get("tensor_meta"), "requires_grad", None) for each in (meta, *others)}
-    gone |= {"tensor_meta"} if "val" in gone or len(grads) > 1 else set()  # otherwise it describes the value
+    if "tensor_meta" in meta and "val" in meta:  # it describes the value, except for this
+        grads = {getattr(each.get("tensor_meta"), "requires_grad", None) for each in (meta, *others)}
+        gone |= {"tensor_meta"} if "val" in gone or len(grads) > 1 else set()
     return MappingProxyType({key: value for key, value in meta.items() if key not in gone}) if gone else meta
 
 

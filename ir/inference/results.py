@@ -39,7 +39,7 @@ def opens_region(node: Node) -> int:
     0
     """
     do = node.do
-    return do.effects.scope if type(do) is Op and ("autocast" in do.name or "vmap" in do.name) else 0
+    return do.effects.scope if type(do) is Op and do.effects.scope and ("autocast" in do.name or "vmap" in do.name) else 0
 
 
 def values_of(graph: Graph) -> dict[str, Any]:

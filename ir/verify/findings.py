@@ -316,14 +316,8 @@ def type_fault(value: Any, hint: Any, where: str, known: set[Any]) -> str | None
     return f"{where}{path} is {short(part)}, not {wanted}"
 
 
-def frame_of(program: Program) -> tuple[Any, ...]:
-    """Return the fields of a program other than its graphs and state; versions of a program share them.
-
-    >>> frame_of(Program.of({}))[1]
-    ()
-    """
-    return program.signature, program.modules, program.call_signatures, program.constraints
-
+frame_of = operator.attrgetter("signature", "modules", "call_signatures", "constraints")
+"""Returns the fields of a program other than its graphs and state; versions of a program share them."""
 
 FRAME = frozenset({
     "state", "signature", "modules", "call_signatures", "constraints", "state-values", "state-memory", "module-paths", "pytrees",

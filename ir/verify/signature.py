@@ -48,8 +48,7 @@ def check_constraints(whole: ProgramIndex) -> Iterator[Finding]:
             yield Finding("the range is empty, or one of its ends needs more than 64 bits", node=place)
     expressions += [(f"constraints.guards[{n}]", guard, (InputDim, InputValue)) for n, guard in enumerate(constraints.guards)]
     for number, user in enumerate(users):
-        number_size = getattr(user.type, "expr", None)
-        for size in user.type.shape if type(user.type) is TensorType else () if number_size is None else (number_size,):
+        for size in _sizes(user.type):
             expressions.append((f"user input {number}", size, (Sym,)))
             if type(size) not in (int, Sym, Apply) or (type(size) is int and size < 0):
                 yield Finding(f"it has the size {size!r:.99}, but sizes are non-negative integers", node=f"user input {number}")
@@ -57,6 +56,12 @@ def check_constraints(whole: ProgramIndex) -> Iterator[Finding]:
         fault = _fault(expr, users, kinds)
         if fault is not None:
             yield Finding(fault, node=place)
+
+
+def _sizes(kind: Any) -> tuple[Any, ...]:
+    if type(kind) is TensorType:
+        return kind.shape
+    return (kind.expr,) if type(kind) is NumberType and kind.expr is not None else ()
 
 
 DIVISIONS = frozenset({"/", "//", "%", "ceildiv"})

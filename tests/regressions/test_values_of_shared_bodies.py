@@ -43,7 +43,7 @@ class Found(parent(a=Rows, b=Rows)):
 
 SIZES = ((4, 8), (8, 100), (100, 4))
 LINEARS = torch.nn.Sequential(*[torch.nn.Sequential(OrderedDict(lin=torch.nn.Linear(*size, bias=False))) for size in SIZES])
-"""Each linear is in a module of its own, so that bodies that are shared call bodies that are shared."""
+"""Each linear has its own module around it: shared bodies call shared bodies."""
 
 MODELS: dict[str, tuple[torch.nn.Module, torch.Tensor]] = {
     "sizes": (LINEARS, torch.randn(1, 4)),

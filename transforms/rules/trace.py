@@ -190,9 +190,9 @@ class Operands:
 
 def _separate(value: Any) -> Any:
     # A new fake tensor like it takes a twentieth of the time of a detached one.
-    if plain_strides(value) is None or value.storage_offset():
+    if (strides := plain_strides(value)) is None or value.storage_offset():
         return value.detach()
-    return fake_of(value.fake_mode, value.dtype, value.shape, value.stride(), value.fake_device)
+    return fake_of(value.fake_mode, value.dtype, value.shape, strides, value.fake_device)
 
 
 class _Apart(TorchFunctionMode):
