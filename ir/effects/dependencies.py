@@ -62,15 +62,11 @@ def _acts(node: Node) -> bool:
 
 
 def _data_edges(graph: Graph) -> list[set[int]]:
-    defined: dict[str, int] = {}
-    edges: list[set[int]] = []
-    for index, node in enumerate(graph.nodes):
-        mine: set[int] = set()
-        for name in refs_in(node.args, node.kwargs):
-            if name in defined:
-                mine.add(defined[name])
-        edges.append(mine)
-        defined[node.name] = index
+    position = graph.position
+    edges: list[set[int]] = [set() for _ in graph.nodes]
+    for name, users in graph.users.items():
+        for user in users if name in position else ():
+            edges[position[user]].add(position[name])
     return edges
 
 

@@ -114,8 +114,10 @@ def blank_module(kind: type[Module], **attributes: Any) -> Module:
         attributes: further entries of its ``__dict__``.
     """
     module = kind.__new__(kind)
-    containers = {name: container() for name, container in _CONTAINERS}
-    object.__setattr__(module, "__dict__", {**_BLANK, **containers, **attributes})
+    own = module.__dict__
+    own.update(_BLANK, **attributes)
+    for name, container in _CONTAINERS:
+        own[name] = container()
     return module
 
 

@@ -236,9 +236,9 @@ def _runner(body: Body, name: str, codes: Codes) -> FunctionType:
         codes[code] = body
         return code, values
 
-    count, operators = len(body.runs.inputs), [node.do for node in body.runs.nodes if type(node.do) is Op]
+    count = len(body.runs.inputs)
     run = deferred(write, name, parameters=count)
-    if any(may_leave_modes(do.target, unknown=do.effects.unknown) for do in operators):
+    if any(type(do) is Op and may_leave_modes(do.target, unknown=do.effects.unknown) for do in body.runs.distinct):
         run = restoring(run, _parameters(count), lambda: body.opened)
     return run
 

@@ -197,11 +197,8 @@ def _give_root(tree: Tree, calls: dict[str, dict[Label, str]]) -> None:
 
 
 def _leaves(graph: Graph) -> bool:
-    for node in graph.nodes:
-        do = node.do
-        if type(do) is not Op and (do.instance.path if type(do) is Call else do.slot).startswith(FROM_ROOT):
-            return True
-    return False
+    paths = [do.instance.path if type(do) is Call else do.slot for do in graph.distinct if type(do) is not Op]
+    return any(path.startswith(FROM_ROOT) for path in paths)
 
 
 def _register(tree: Tree, cells: dict[int, Any]) -> None:

@@ -5,6 +5,7 @@ Nodes in module calls inside a part become calls of bodies.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 
 from attrs import define, evolve, field
@@ -12,11 +13,11 @@ from attrs import define, evolve, field
 from ...ir.arguments import Arg, Ref, bodies_in
 from ...ir.calls.parts import PART, is_part, original, part_names, parts
 from ...ir.errors import UnsupportedProgram
-from ...ir.graph import Call, Frame, Get, Graph, Input, Node, Op, Stack
+from ...ir.graph import Call, Frame, Get, Graph, Input, Node, Stack
 from ...ir.names import Names
 from ...ir.names import join as joined
 from ...ir.origins import input_meta
-from ...ir.persistent import pmap
+from ...ir.persistent import grouped, pmap
 from ...ir.program import Module, Program
 from ...ir.rewriter import Relocation, Rewriter
 from ...ir.state import Slot, State
@@ -40,7 +41,7 @@ def below_parts(flat: Program, split: Program, names: tuple[str, ...], bodies: t
         names: the names of the parts.
         bodies: the id of the body of each part.
     """
-    where = _Where(flat, [split.graphs[body].nodes for body in bodies])
+    where = _Where(flat, [split.graphs[body] for body in bodies])
     slots: dict[str, Slot] = {}
     for name in flat.state.order:
         for part in sorted(where.slots[name]):
@@ -65,39 +66,31 @@ def below_parts(flat: Program, split: Program, names: tuple[str, ...], bodies: t
 class _Where:
     """Finds the parts of modules, module calls and slots; the dicts are ordered sets."""
 
-    def __init__(self, flat: Program, bodies: list[tuple[Node, ...]]) -> None:
+    def __init__(self, flat: Program, bodies: list[Graph]) -> None:
         self.flat = flat
-        self.modules: Where = {}
-        self.calls: dict[Frame, dict[int, None]] = {}
+        self.modules: Where = defaultdict(dict)
+        self.calls: dict[Frame, dict[int, None]] = defaultdict(dict)
         self.slots: Where = {name: {} for name in flat.state.order}
-        for part, nodes in enumerate(bodies):
-            self._record(part, nodes)
+        for part, graph in enumerate(bodies):
+            self._record(part, graph)
         self._place_unread()
         for module in flat.modules:
             if module.path and module.path not in self.modules:
                 self._reach(module.path, self._around(module.path))
 
-    def _record(self, part: int, nodes: tuple[Node, ...]) -> None:
-        seen: set[int] = set()
-        for node in nodes:
-            do = node.do
-            if id(node.stack) not in seen:
-                seen.add(id(node.stack))
-                for frame in node.stack:
-                    if id(frame) not in seen:
-                        seen.add(id(frame))
-                        self.calls.setdefault(frame, {})[part] = None
-                        self._reach(frame.path, part)
-            if type(do) is Get:
-                self.slots[do.slot][part] = None
-                self._reach(do.slot.rpartition(".")[0], part)
-            elif type(do) is Op and do.effects.through_bodies:
-                for slot in sorted(read_below(self.flat, node)):
-                    self.slots[slot][part] = None
-                    self._reach(slot.rpartition(".")[0], part)
+    def _record(self, part: int, graph: Graph) -> None:
+        stacks = {id(node.stack): node.stack for node in graph.nodes}.values()
+        for frame in {id(frame): frame for stack in stacks for frame in stack}.values():
+            self._reach(frame.path, part)
+            if self.flat.call_signatures:
+                self.calls[frame][part] = None
+        read = [do.slot for do in graph.distinct if type(do) is Get]
+        for slot in read + [slot for node in graph.callers for slot in sorted(read_below(self.flat, node))]:
+            self.slots[slot][part] = None
+            self._reach(slot.rpartition(".")[0], part)
 
     def _reach(self, path: str, part: int) -> None:
-        while path and part not in (known := self.modules.setdefault(path, {})):
+        while path and part not in (known := self.modules[path]):
             known[part] = None
             path = path.rpartition(".")[0]
 
@@ -254,78 +247,62 @@ def cut(program: Program, placing: Placing, *, reserved: Iterable[str] = ()) -> 
         placing: the part of each node; no node is in an earlier part than its dependencies.
         reserved: names that no new value may get.
     """
-    return _Cutting(program, placing, reserved).program()
+    graph, users = program.main, program.main.users
+    part_of = dict(zip([node.name for node in graph.nodes], placing.of, strict=True))
+    # A read keeps its name in the first part that uses it, which also returns it for the root.
+    first = {name: min([part_of[user] for user in users[name]]) for name, part in part_of.items() if part == READ}
+    part_of.update(first)
+    bodies = [_Body() for _ in placing.names]
+    for node, part in zip(graph.nodes, part_of.values(), strict=True):
+        bodies[part].nodes.append(node)
+    # The part that computes each value, -1 for the inputs of the root; parts in order, so that the order of nodes does not count.
+    home = dict.fromkeys([formal.name for formal in graph.inputs], -1)
+    home.update((node.name, part) for part, body in enumerate(bodies) for node in body.nodes)
+    names, metas = Names([*reserved, *home]), graph.metas
+    _give_and_take(graph, bodies, home, first)
+    again = {user for name, part in first.items() for user in users[name] if home[user] != part}
+    rank = {name: number for number, name in enumerate(home)}
+    ids = Names(program.graphs)
+    graphs = {name: program.graphs[name] for name in program.order[1:]}
+    made = [_with_reads(graph, body.nodes, part, first, again, names) for part, body in enumerate(bodies)]
+    nodes: list[Node] = []
+    for tag, body, inside in zip(placing.names, bodies, made, strict=True):
+        inputs = sorted(body.inputs, key=rank.__getitem__)
+        outputs = sorted(body.outputs, key=rank.__getitem__)
+        formals = tuple([Input(name, input_meta(metas[name])) for name in inputs])
+        refs = tuple([Ref(name) for name in outputs])
+        name = ids.fresh(tag)
+        graphs[name] = Graph(formals, tuple(inside), refs[0] if len(refs) == 1 else refs)
+        nodes += call_nodes(Call(Frame(tag), name), inputs, outputs, names, metas)
+    return program.evolve(graphs=pmap({program.root: Graph(graph.inputs, tuple(nodes), graph.output), **graphs}))
 
 
-class _Cutting:
-    def __init__(self, program: Program, placing: Placing, reserved: Iterable[str]) -> None:
-        self.source = program
-        self.graph = program.main
-        self.placing = placing
-        self.bodies = [_Body() for _ in placing.names]
-        self.names = Names([*reserved, *(value.name for value in (*self.graph.inputs, *self.graph.nodes))])
-        self.home: dict[str, int] = dict.fromkeys([formal.name for formal in self.graph.inputs], -1)
-        """The part that computes each value, -1 for the inputs of the root, in order."""
+def _give_and_take(graph: Graph, bodies: list[_Body], home: dict[str, int], first: dict[str, int]) -> None:
+    # The values that cross boundaries: reads do not.
+    for name, uses in graph.users.items():
+        for user in uses if name not in first else ():
+            if home[user] != home[name]:
+                bodies[home[user]].inputs[name] = None
+                if home[name] >= 0:
+                    bodies[home[name]].outputs[name] = None
+    for name in graph.output_refs():
+        if home[name] >= 0:
+            bodies[home[name]].outputs[name] = None
 
-    def _take_all(self) -> None:
-        # Put each node into its part, part by part; the result is independent of the order of the nodes.
-        first = self._first_readers()
-        members: list[list[int]] = [[] for _ in self.bodies]
-        for number, (node, part) in enumerate(zip(self.graph.nodes, self.placing.of, strict=True)):
-            members[first[node.name] if part == READ else part].append(number)
-        for part, numbers in enumerate(members):
-            self._take(part, numbers, first)
-        self.home.update(first)
-        for name in self.graph.output_refs():
-            if self.home[name] >= 0:
-                self.bodies[self.home[name]].outputs[name] = None
 
-    def _take(self, part: int, numbers: list[int], first: dict[str, int]) -> None:
-        body, reads = self.bodies[part], dict[str, Arg]()
-        for number in numbers:
-            node = self.graph.nodes[number]
+def _with_reads(graph: Graph, nodes: list[Node], part: int, first: dict[str, int], again: set[str], names: Names) -> list[Node]:
+    # The nodes of a part, with its own reads of state that an earlier part reads, too.
+    found, reads = list[Node](), dict[str, Arg]()
+    for node in nodes:
+        if node.name in again:
             for name in node.refs():
-                if name in first:
-                    if first[name] != part and name not in reads:
-                        read = self.graph.by_name[name].evolve(name=self.names.fresh(name))
-                        reads[name] = Ref(read.name)
-                        body.nodes.append(read)
-                elif self.home.get(name, part) != part:
-                    self._cross(name, body)
-            body.nodes.append(node.using(reads) if reads else node)
-            self.home[node.name] = part
-
-    def _cross(self, name: str, body: _Body) -> None:
-        body.inputs[name] = None
-        if self.home[name] >= 0:
-            self.bodies[self.home[name]].outputs[name] = None
-
-    def _first_readers(self) -> dict[str, int]:
-        # A read keeps its name in the first part that uses it, which also returns it for the root.
-        nodes, users = self.graph.nodes, self.graph.users
-        part_of = dict(zip([node.name for node in nodes], self.placing.of, strict=True))
-        reads = [name for name, part in part_of.items() if part == READ]
-        return {name: min([part_of[user] for user in users[name]]) for name in reads}
-
-    def program(self) -> Program:
-        """Return the parts and the root."""
-        self._take_all()
-        source, graph = self.source, self.graph
-        makers: dict[str, Input | Node] = {**graph.by_name, **{formal.name: formal for formal in graph.inputs}}
-        metas = {name: makers[name].meta for body in self.bodies for names in (body.inputs, body.outputs) for name in names}
-        rank = {name: number for number, name in enumerate(self.home)}
-        ids = Names(source.graphs)
-        graphs = {name: source.graphs[name] for name in source.order[1:]}
-        nodes: list[Node] = []
-        for tag, body in zip(self.placing.names, self.bodies, strict=True):
-            inputs = sorted(body.inputs, key=rank.__getitem__)
-            outputs = sorted(body.outputs, key=rank.__getitem__)
-            formals = tuple([Input(name, input_meta(metas[name])) for name in inputs])
-            refs = tuple([Ref(name) for name in outputs])
-            name = ids.fresh(tag)
-            graphs[name] = Graph(formals, tuple(body.nodes), refs[0] if len(refs) == 1 else refs)
-            nodes += call_nodes(Call(Frame(tag), name), inputs, outputs, self.names, metas)
-        return source.evolve(graphs=pmap({source.root: Graph(graph.inputs, tuple(nodes), graph.output), **graphs}))
+                if first.get(name, part) != part and name not in reads:
+                    read = graph.by_name[name].evolve(name=names.fresh(name))
+                    reads[name] = Ref(read.name)
+                    found.append(read)
+            node = node.using(reads)
+        found.append(node)
+    return found
 
 
 OF_CALLS = frozenset({"stacks", "scopes", "call-labels", "boundaries"})
@@ -392,7 +369,8 @@ def joined_flat(program: Program) -> tuple[Program, bool]:
 def is_outlined(program: Program) -> bool:
     """Return whether the program calls modules other than the parts."""
     names = frozenset(part_names(program))
-    return any(type(node.do) is Call and node.do.instance.path not in names for _, node in program.nodes())
+    callers = [node for name in program.order for node in program.graphs[name].callers]
+    return any(type(node.do) is Call and node.do.instance.path not in names for node in callers)
 
 
 def without_part_names(flat: Program, names: frozenset[str]) -> Program:
@@ -428,13 +406,15 @@ def one_read_each(flat: Program) -> Program:
     >>> one_read_each(Program.of({"": graph})).main.output
     (Ref(name='v'),)
     """
-    first: dict[tuple[str, Stack], str] = {}
     gone: dict[str, Arg] = {}
-    for node in flat.main.nodes:
-        if type(node.do) is Get:
-            name = first.setdefault((node.do.slot, node.stack), node.name)
+    for reads in grouped([(node.do.slot, node) for node in flat.main.nodes if type(node.do) is Get]).values():
+        first: dict[Stack, str] = {}
+        for node in reads if len(reads) > 1 else ():
+            name = first.setdefault(node.stack, node.name)
             if name != node.name:
                 gone[node.name] = Ref(name)
+    if not gone:
+        return flat
     edit = Rewriter(flat.main)
     edit.erase(*gone)
     for name, read in gone.items():

@@ -241,8 +241,8 @@ def found_units(program: Program) -> Units:
     >>> found_units(Program.of({"": Graph((), ())}))
     []
     """
-    nodes = program.main.nodes
-    units = _regions(nodes) if any(type(node.do) is Op and node.do.effects.scope for node in nodes) else []
+    graph = program.main
+    units = _regions(graph.nodes) if any(type(do) is Op and do.effects.scope for do in graph.distinct) else []
     return _disjoint(units + (_preserved(program) if len(program.call_signatures) else []))
 
 
@@ -356,23 +356,25 @@ def place(program: Program, tags: tuple[str, ...], tag_of: TagOf) -> Placing:
     # A unit without a tag goes to the part of its last dependency, or without one to the first part that depends on it.
     low = _raised([NONE if tag is None else tag for tag in wanted], unit, before)
     for number, tag in enumerate(wanted):
-        if tag is not None and any(low[other] > tag for other in before[number]):
+        if tag is not None and low[number] > tag and any(low[other] > tag for other in before[number]):
             raise PartitionError(backward_edge(program, tags, wanted, before, low, number))
-    of = _raised([max(part, 0) for part in _from_users(low, unit, before)], unit, before)
     is_read = [type(node.do) is Get and node.name in users for node in nodes]
-    return Placing(tags, tuple([READ if read else part for read, part in zip(is_read, of, strict=True)]))
+    if any(part == NONE and not read for part, read in zip(low, is_read, strict=True)):
+        low = _raised([max(part, 0) for part in _from_users(low, unit, before)], unit, before)
+    return Placing(tags, tuple([READ if read else part for read, part in zip(is_read, low, strict=True)]))
 
 
 def _raised(start: list[int], unit: list[int], before: list[list[int]]) -> list[int]:
     # The least parts such that no node is before its dependencies, and each unit is in one part.
-    of = list(start)
-    while True:
-        last = list(of)
+    of, again = list(start), True
+    while again:
+        again = False
         for number, earlier in enumerate(before):
-            if earlier:
-                of[unit[number]] = max(of[unit[number]], *[of[unit[other]] for other in earlier])
-        if of == last:
-            return [of[first] for first in unit]
+            part = max([of[unit[other]] for other in earlier]) if earlier else NONE
+            if part > of[unit[number]]:
+                of[unit[number]] = part
+                again = again or unit[number] != number  # other nodes of its unit may have users before it
+    return [of[first] for first in unit]
 
 
 def _from_users(low: list[int], unit: list[int], before: list[list[int]]) -> list[int]:

@@ -151,8 +151,10 @@ def split_by_tags(
     made = below_parts(flat, made, placing.names, bodies)
     if outlined:
         made = outlined_inside(made)
+    if not part_names(program):
+        return made
     made = with_bodies_of(program, made)
-    return program if part_names(program) and made == program else made
+    return program if made == program else made
 
 
 def split_by_module(program: Program, modules: Mapping[str, str]) -> Program:
