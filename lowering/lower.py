@@ -29,7 +29,7 @@ from .calls.arguments import CallPlan
 from .calls.root import bound_class, class_of, root_of
 from .code.compiled import bodies_of
 from .modules.context import LoweringContext, StateNames
-from .modules.module import RESERVED, Bound, Place, new_module
+from .modules.module import Bound, Place, new_module
 from .modules.tree import Tree, grow
 
 
@@ -90,7 +90,7 @@ def lower_unchecked(
     if devices is not None:
         program = moved_program(program, devices)
     context = LoweringContext.of(program, original, to, names)
-    bodies, codes = bodies_of(context, reserved=RESERVED)
+    bodies, codes = bodies_of(context)
     classes = {name: class_of(body, to) for name, body in bodies.items()}
     callers = [node for name in program.order for node in program.graphs[name].callers]
     for key in dict.fromkeys([body for node in callers for body in bodies_in(node.args, node.kwargs)]):

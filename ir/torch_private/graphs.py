@@ -24,7 +24,7 @@ from .joints import TRACING, Late, assigned
 __all__ = [
     "EMPTY_STACK_KEY", "NodeSource", "PyTreeCodeGen", "PyTreeInfo", "Recorder", "SpecViolationError", "TrainingIRVerifier",
     "Verifier", "assuming_sizes", "blank_module", "buffers_dict", "checks_inputs", "children_dict", "codegen_of", "fields_of",
-    "generator_of_code", "guards_of", "hooks_of", "is_tracing", "member_of", "parameters_dict", "pytree", "read_node_source",
+    "generator_of_code", "guards_of", "hooks_of", "is_tracing", "parameters_dict", "pytree", "read_node_source",
     "run_while_tracing", "script_class", "set_guards", "storage_key", "times_written", "uncompiled", "unsaved_buffers",
     "window_on", "with_hooks_of",
 ]  # fmt: skip
@@ -152,17 +152,6 @@ def uncompiled(module: Any) -> Any:
 def unsaved_buffers(module: torch.nn.Module) -> set[str]:
     """Return the names of a module's buffers that are not persistent."""
     return module._non_persistent_buffers_set
-
-
-def member_of(module: Any, name: str) -> Any:
-    """Return a child, parameter or buffer of a module, or another attribute: a constant, a view, a parametrized tensor.
-
-    ``getattr`` fails before it calls ``Module.__getattr__``, which takes 5x as long.
-    """
-    for own in (module._modules, module._parameters, module._buffers):
-        if name in own:
-            return own[name]
-    return getattr(module, name)
 
 
 def storage_key(tensor: torch.Tensor) -> int:

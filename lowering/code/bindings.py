@@ -1,8 +1,8 @@
 """Bindings: the Python functions that torch generates, which run an operator in half the time of its overload.
 
 The code of a body contains a binding beside the overload where schema and arguments determine its meaning (``operands``).  The
-binding runs if the operands are plain tensors and no mode intercepts functions; other operands, modes, tracers and compilers
-get the overload.
+binding runs if the operands are plain tensors and, when the body starts, no mode intercepts functions; other operands, modes,
+tracers and compilers get the overload.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 
 from ...ir.arguments import Arg, Items, Ref
 from ...ir.graph import Node, Op
-from ...ir.torch_private import NEURAL_FUNCTIONS, device_of, is_undisturbed, schema_of, sees_functions
+from ...ir.torch_private import NEURAL_FUNCTIONS, device_of, is_undisturbed, schema_of
 
 PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
 """The classes of plain tensors; subclasses may override ``__torch_function__``."""
@@ -164,6 +164,5 @@ def has_metadata(tensor: Any, dtype: Any, device: Any, layout: Any) -> bool:
         and tensor.dtype is dtype
         and device_of(tensor) == device
         and tensor.layout is layout
-        and not sees_functions()
         and is_undisturbed()
     )

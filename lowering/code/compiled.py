@@ -145,8 +145,6 @@ class Body:
     sites: Mapping[str, PreservedCall] = field(repr=False)
     """Its calls of modules with a preserved signature, by node name."""
     context: LoweringContext = field(repr=False)
-    reserved: frozenset[str] = field(repr=False)
-    """Attribute names that the module classes use themselves."""
     run: FunctionType = field(default=None, repr=False)  # type: ignore[assignment]
     opened: tuple[str, ...] = ()
     """The registers of its code that hold handles of entered modes, the last first."""
@@ -154,7 +152,7 @@ class Body:
     def new_table(self) -> Table:
         """Return a table for the values in its code."""
         nested = self.context.nested
-        return Table(self.reserved, position_dependent(self.context) if nested else frozenset(), nested)
+        return Table(position_dependent(self.context) if nested else frozenset(), nested)
 
     def node_at(self, line: int) -> int | None:
         """Return the number of the node that a source line runs."""
@@ -173,12 +171,11 @@ DEEPEST = 100
 """The limit on nested module calls: at most six frames each, with 400 of Python's 1,000 left to the caller."""
 
 
-def bodies_of(context: LoweringContext, *, reserved: frozenset[str]) -> tuple[dict[str, Body], Codes]:
+def bodies_of(context: LoweringContext) -> tuple[dict[str, Body], Codes]:
     """Return a body for every graph that the root reaches, and the bodies by compiled code.
 
     Args:
         context: the context of an executable program; it gets the modules of nested graphs later.
-        reserved: attribute names that the module classes use themselves.
 
     Raises:
         UnsupportedProgram: an operator has no callable, or modules nest too deeply.
@@ -198,7 +195,7 @@ def bodies_of(context: LoweringContext, *, reserved: frozenset[str]) -> tuple[di
             for node in (runs.nodes if called else ())
             if type(node.do) is Call and node.do.graph in called
         }
-        bodies[name] = body = Body(name, graph, runs, convention, sites, context, reserved)
+        bodies[name] = body = Body(name, graph, runs, convention, sites, context)
         body.run = _runner(body, f"body_{number}", codes)
     return bodies, codes
 

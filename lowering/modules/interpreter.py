@@ -5,6 +5,7 @@ Then the graph runs, with any edits.  An error names the node, the module and th
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from types import CodeType, TracebackType
 from typing import Any, cast
@@ -20,7 +21,7 @@ from ...ir.meta import source_line
 from ...ir.names import FROM_ROOT, escaped
 from ...ir.torch_private import children_dict, current_modes, mode_objects, restore_modes
 from ..code.compiled import Body
-from ..code.source import own_attribute
+from ..code.source import member_of
 from .module import Lowered, Place, copy_graph, holds, runs_on
 
 
@@ -69,12 +70,7 @@ def run_graph(owner: torch.nn.Module, graph: torch.fx.Graph, values: tuple[Any, 
 class _Run(torch.fx.Interpreter):
     def fetch_attr(self, target: str) -> Any:
         """Return a child, a piece of state or a constant, even if the class has an attribute of that name."""
-        found: Any = self.module
-        for part in target.split("."):
-            attributes = found.__dict__
-            inside = part in attributes or any(part in attributes[kind] for kind in ("_modules", "_parameters", "_buffers"))
-            found = own_attribute(found, part) if inside else getattr(found, part)
-        return found
+        return functools.reduce(member_of, target.split("."), self.module)
 
 
 class LoweredInterpreter(Lowered, InterpreterModule):

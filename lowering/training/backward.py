@@ -43,7 +43,6 @@ from ..code.compiled import Body, code_of, deferred
 from ..code.source import BodySource, Table, write_body
 from ..lower import lower_unchecked
 from ..modules.interpreter import note_from_traceback
-from ..modules.module import RESERVED
 
 VERSIONS = 64
 """The number of cached versions of a backward."""
@@ -366,7 +365,7 @@ def reader(slots: tuple[str, ...]) -> Callable[[torch.nn.Module], tuple[Any, ...
     """
 
     def write() -> tuple[CodeType, Mapping[str, Any]]:
-        table = Table(RESERVED)
+        table = Table()
         reads = tuple([Node(f"s{number}", Get(slot)) for number, slot in enumerate(slots)])
         source = write_body(Graph((), reads, tuple([Ref(node.name) for node in reads])), table)
         return code_of("read(self)", source.lines), table.values
