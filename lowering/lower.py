@@ -12,8 +12,8 @@ import torch
 from attrs import evolve
 from torch.export import FlatArgsAdapter
 
-from ..ir.arguments import Ref, bodies_in
-from ..ir.calls.call_graph import instances
+from ..ir.arguments import Ref
+from ..ir.calls.call_graph import bodies_run_by, instances
 from ..ir.errors import ArgumentError
 from ..ir.graph import Get, Graph, Input, Node, Op
 from ..ir.names import join, word_of
@@ -93,7 +93,7 @@ def lower_unchecked(
     bodies, codes = bodies_of(context)
     classes = {name: class_of(body, to) for name, body in bodies.items()}
     callers = [node for name in program.order for node in program.graphs[name].callers]
-    for key in dict.fromkeys([body for node in callers for body in bodies_in(node.args, node.kwargs)]):
+    for key in dict.fromkeys([body for node in callers for body in bodies_run_by(node)]):
         kind = bound_class(classes[key], Bound, bodies[key])
         context.nested[key] = new_module(kind, Place(bodies[key], "", 0, None, context))
     plan = CallPlan(program)

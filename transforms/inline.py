@@ -157,7 +157,7 @@ def inline(program: Program, *, at_most: int = LIMIT, fuel: Fuel = UNLIMITED) ->
     >>> px.inline(px.Program.of({"": main, "m": body})).main.nodes[0].stack
     (Frame(path='m', call=0),)
     """
-    if not any(type(node.do) is Call for _, node in program.nodes()):
+    if not _called(program):
         return program
     filled = _without_empty_calls(program)
     own = own_bodies(filled, at_most=at_most, keep=frozenset(filled.bottom_up) - placed(filled) - _called(filled))
@@ -187,4 +187,5 @@ def _without_empty_calls(program: Program) -> Program:
 
 
 def _called(program: Program) -> frozenset[str]:
-    return frozenset([node.do.graph for _, node in program.nodes() if type(node.do) is Call])
+    callers = [node for name in program.order for node in program.graphs[name].callers]
+    return frozenset([node.do.graph for node in callers if type(node.do) is Call])

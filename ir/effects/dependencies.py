@@ -53,7 +53,7 @@ def dependencies(program: Program, graph: Graph, *, path: str = "") -> list[list
         _storage_edges(program, graph, done, edges)
     if any(node_effect.scope != (0, 0) for node_effect in done):
         _scope_edges(graph, done, edges)
-    return [sorted(of) for of in edges]
+    return list(map(sorted, edges))
 
 
 def _acts(node: Node) -> bool:

@@ -11,8 +11,7 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from attrs import define, evolve, field, frozen
 
-from ...ir.arguments import bodies_in
-from ...ir.calls.call_graph import Label, bodies_of_calls, calls_by_label, instances
+from ...ir.calls.call_graph import Label, bodies_of_calls, bodies_run_by, calls_by_label, instances
 from ...ir.calls.call_sites import Convention, conventions
 from ...ir.calls.parts import first_paths
 from ...ir.graph import Call, Frame, Get, Graph, Node, Op
@@ -125,9 +124,7 @@ def position_dependent(context: LoweringContext) -> frozenset[str]:
     found: set[str] = set()
     for name in context.program.bottom_up:
         for node in context.program.graphs[name].nodes:
-            if type(node.do) is not Op or (
-                node.do.effects.through_bodies and not found.isdisjoint(bodies_in(node.args, node.kwargs))
-            ):
+            if type(node.do) is not Op or not found.isdisjoint(bodies_run_by(node)):
                 found.add(name)
                 break
     return frozenset(found)

@@ -13,8 +13,7 @@ from typing import Any
 import torch
 from attrs import define, field
 
-from ...ir.arguments import bodies_in
-from ...ir.calls.call_graph import Label, calls_by_label
+from ...ir.calls.call_graph import Label, bodies_run_by, calls_by_label
 from ...ir.graph import Call, Graph, Op
 from ...ir.names import FROM_ROOT
 from ...ir.program import Program
@@ -187,7 +186,7 @@ def _give_root(tree: Tree, calls: dict[str, dict[Label, str]]) -> None:
     leaving: set[str] = set()
     for name in tree.program.bottom_up:
         body = tree.bodies[name]
-        nested = [inner for node in body.graph.callers for inner in bodies_in(node.args, node.kwargs)]
+        nested = [inner for node in body.graph.callers for inner in bodies_run_by(node)]
         runs = body.runs is not body.graph and _leaves(body.runs)
         if runs or _leaves(body.graph) or not leaving.isdisjoint(nested):
             leaving.add(name)
