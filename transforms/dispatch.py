@@ -9,7 +9,7 @@ from attrs import evolve
 
 from ..ir.arguments import Ref
 from ..ir.calls.call_graph import plain_calls
-from ..ir.graph import Call, Frame, Node, Op
+from ..ir.graph import Call, Frame, Graph, Node, Op
 from ..ir.meta import Meta
 from ..ir.names import Names, word_of
 from ..ir.operators import GETITEM
@@ -65,6 +65,29 @@ def is_check(node: Node) -> bool:
     False
     """
     return type(node.do) is Op and node.do.name in HARMLESS
+
+
+def with_true_checks(program: Program) -> Program:
+    """Return a program whose assertions of types name the types of its values, and no type of unknown values.
+
+    >>> from purefx.ir import Graph
+    >>> program = Program.of({"": Graph((), ())})
+    >>> with_true_checks(program) is program
+    True
+    """
+    graphs = program.graphs
+    checked = {name: [_true_check(node, graph) for node in graph.nodes] for name, graph in graphs.items()}
+    return program.with_graphs({name: graphs[name].with_nodes(nodes) for name, nodes in checked.items()})
+
+
+def _true_check(node: Node, graph: Graph) -> Node:
+    if not is_check(node):
+        return node
+    val = graph.metas[node.refs()[0]].get("val")
+    args = (*node.args[:3], getattr(val, "dtype", None)) if len(node.args) > 3 else node.args
+    kwargs = [(key, getattr(val, key, None) if key in ("dtype", "device", "layout") else arg) for key, arg in node.kwargs]
+    made = node.evolve(args=args, kwargs=tuple(kwargs))
+    return node if made == node else made
 
 
 @transformation(

@@ -127,6 +127,16 @@ def test_what_torch_asserts_of_an_inner_value_goes_with_it(keeps_inner: bool) ->
     assert rewritten(cast, _with_cast, X) == [["aten.softmax.int", "aten.matmul.default"]] * 2
 
 
+@pytest.mark.parametrize("function", [lambda _, x: x.exp().double() + 1, lambda _, x: (x.exp() * 2).double() + 1])
+def test_what_torch_asserts_of_a_type_is_of_the_new_one(function: Function) -> None:
+    half = of(lambda x: torch.exp(x), lambda m, x: torch.exp(x).to(torch.float16), once=True)
+    program = px.import_ep(torch.export.export(Plain(function), (X,)))
+    for result in (half(program), half(px.transform(program))):
+        assert px.lower(result)(X).dtype is torch.float64 and px.verify(result, infer=True) == ()
+        (check,) = [node for node in result.main.nodes if "_assert_tensor_metadata" in str(node.do)]
+        assert dict(check.kwargs)["dtype"] is torch.float16
+
+
 @pytest.mark.parametrize("is_late", [False, True])
 def test_a_result_that_nothing_uses_goes_with_the_match(is_late: bool) -> None:
     first = of(lambda x: torch.relu(x.chunk(2, -1)[0]), lambda m, x: torch.relu(x.narrow(-1, 0, 2)))

@@ -26,7 +26,7 @@ from ...ir.signature import TensorType, UserInput
 from ...ir.state import SlotKind, State
 from ...ir.state_changes import as_plain, dressed, has_window, kind_of_state
 from ..cleanup import infer
-from ..dispatch import is_check
+from ..dispatch import is_check, with_true_checks
 from ..inline import inline
 from ..outline.merged import outlined_like
 from ..transformation import transformation
@@ -342,25 +342,15 @@ def _without_identities(graph: Graph) -> Graph:
     return edit.graph()
 
 
-def _with_dtype(node: Node, dtype: torch.dtype | None) -> Node:
-    # The dtype of a check is its fourth operand or a keyword.
-    args = (*node.args[:3], dtype, *node.args[4:]) if len(node.args) > 3 else node.args
-    kwargs = tuple([(key, dtype if key == "dtype" else value) for key, value in node.kwargs])
-    return node.evolve(args=args, kwargs=kwargs)
-
-
 def _settled(program: Program, old: torch.dtype, new: torch.dtype) -> Program:
-    # Checks get the inferred dtypes; extreme values of the old dtype become those of the new one.
+    # Extreme values of the old dtype become those of the new one.
     limits = {getattr(torch.finfo(old), end): getattr(torch.finfo(new), end) for end in ("min", "max")}
     graphs: dict[str, Graph] = {}
     for name in program.order:
         edit = Rewriter(program.graphs[name])
         for number, node in enumerate(edit.source.nodes):
-            if is_check(node):
-                val = edit.source.metas[node.refs()[0]].get("val")
-                edit.put(number, _with_dtype(node, val.dtype if isinstance(val, torch.Tensor) else None))
-            elif dtype_in(node.meta) is new:
+            if dtype_in(node.meta) is new:
                 pair = map_leaves((node.args, node.kwargs), lambda leaf: limits.get(leaf, leaf) if type(leaf) is float else leaf)
                 edit.put(number, node.evolve(args=pair[0], kwargs=pair[1]))
         graphs[name] = edit.graph()
-    return program.with_graphs(graphs)
+    return with_true_checks(program.with_graphs(graphs))

@@ -23,6 +23,7 @@ from ...ir.names import Names
 from ...ir.own_operators import is_boundary
 from ...ir.program import Program
 from ...ir.torch_private import silence
+from ..dispatch import with_true_checks
 from ..shared_bodies import specialised
 from ..transformation import Fuel
 from .draft import Draft, Pending, as_staged, meta_of, origin_of_match
@@ -245,8 +246,7 @@ class Application:
         self.pending, self.inside = Pending(program, self.pending.dropped), inside_regions(program)
         walks = [Sweep(self, name) for name in todo]
         self.left.update({walk.name: walk.left for walk in walks})
-        graphs = {walk.name: walk.run() for walk in walks}
-        changed = {name: graph for name, graph in graphs.items() if graph is not program.graphs[name]}
+        changed = {walk.name: graph for walk in walks if (graph := walk.run()) is not program.graphs[walk.name]}
         if changed:
             made = self.pending.applied(program.with_graphs(changed))
             if any(walk.has_tensors for walk in walks):
@@ -265,7 +265,7 @@ class Application:
         calls = [(name, node) for name in made.order if retyped for node in made.graphs[name].callers]
         stale = frozenset([(name, node.name) for name, node in calls if not set(node.callees).isdisjoint(retyped)])
         try:
-            return Interpreter(made, stale).program()
+            return with_true_checks(Interpreter(made, stale).program())
         except InvalidProgram as error:
             for name in {each.graph: None for each in error.violations if each.graph in self.hits}:
                 for hit in self.hits[name].found[-1:]:
