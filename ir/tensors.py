@@ -96,9 +96,10 @@ def disagreement(known: Any, value: Any) -> str | None:
     """
     if not isinstance(known, torch.Tensor) or not isinstance(value, torch.Tensor):
         return None
-    is_fixed = has_fixed_sizes(known) and has_fixed_sizes(value)
-    has_shape = known.shape == value.shape if is_fixed else _may_be_equal(known.shape, value.shape)
-    fits = has_shape and known.dtype is value.dtype
+    fits = known.dtype is value.dtype and known.is_nested is value.is_nested
+    if fits and not known.is_nested:
+        is_fixed = has_fixed_sizes(known) and has_fixed_sizes(value)
+        fits = known.shape == value.shape if is_fixed else _may_be_equal(known.shape, value.shape)
     return None if fits else f"{geometry(known)}, but the slot holds {geometry(value)}"
 
 
@@ -141,7 +142,7 @@ def geometry(tensor: torch.Tensor) -> str:
     >>> geometry(torch.ones(2, 3))
     'a torch.float32 of shape (2, 3)'
     """
-    return f"a {tensor.dtype} of shape {tuple(tensor.shape)}"
+    return f"a {tensor.dtype} of {'nested shapes' if tensor.is_nested else f'shape {tuple(tensor.shape)}'}"
 
 
 NUMBERS = {"int": 1, "float": 0.5, "bool": True}

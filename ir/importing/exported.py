@@ -247,6 +247,8 @@ def _type_of(arg: Any, value: Any) -> ArgumentType:
         return LiteralType(arg.value)
     if isinstance(arg, CustomObjArgument):
         return ObjectType(arg.class_fqn)
+    if isinstance(value, torch.Tensor) and value.is_nested:
+        raise UnsupportedProgram(f"the input {arg.name!r} is a nested tensor: export a module that takes its values and offsets")
     return type_of(value)
 
 

@@ -118,9 +118,7 @@ class Run:
             slot = owner.slots.get(path) if self.graph in owner.shared else None
             if slot is not None and disagreement(node.meta.get("val"), slot.value) is not None:
                 return True
-        if self.moved and not self.moved.isdisjoint(node.refs()):
-            return True
-        return bool(owner.changed) and (self.graph, node.name) in owner.changed
+        return (bool(self.moved) and not self.moved.isdisjoint(node.refs())) or (self.graph, node.name) in owner.changed
 
     def _kept(self, node: Node, recorded: Any, value: Any, *, is_changed: bool) -> Node:
         # The node with its value; the same object if the meta has the value.
@@ -221,7 +219,7 @@ class Interpreter:
         self.values = FakeValues(program) if values is None else values
         self.refusals: dict[tuple[str, str], tuple[Run, Node, Exception]] = {}
         """The errors of operators that reject their arguments, by graph and node; their values are unknown."""
-        self.slots = dict(program.state.slots.items())
+        self.slots = {name: slot for name, slot in program.state.slots.items() if not getattr(slot.value, "is_nested", False)}
         self.runs: dict[str, list[Run]] = {}
         """The runs of each graph."""
         self.memory: dict[str, list[Run]] = {}

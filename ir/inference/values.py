@@ -151,7 +151,13 @@ class FakeValues:
                 )
 
     def of_state(self, value: Any) -> Any:
-        """Return the fake value of the contents of a slot: a tensor of static sizes, or another object itself."""
+        """Return the fake value of the contents of a slot: a tensor of static sizes, or another object itself.
+
+        Raises:
+            UnsupportedProgram: it is a nested tensor.
+        """
+        if isinstance(value, torch.Tensor) and value.is_nested:
+            raise UnsupportedProgram("the sizes of a nested tensor are unknown: read its values and offsets instead")
         if isinstance(value, torch.Tensor) and value.is_meta and value.layout is torch.strided:
             # The program was loaded without weights: use the device of the inputs.
             with LOCK, self.mode:

@@ -27,7 +27,7 @@ from ..errors import ArgumentError, MissingDependency, StoreError, UnsupportedPr
 from ..names import Names, did_you_mean
 from ..persistent import grouped, pmap
 from ..program import Program
-from ..state import Slot, State, same_contents
+from ..state import Slot, State, is_plain, same_contents
 from ..text.lexer import type_name
 from ..text.state import TensorFacts
 from ..torch_private import FakeTensor
@@ -301,11 +301,10 @@ def _check(name: str, slot: Slot) -> None:
     value, owner = slot.value, f"the {slot.kind.value} {name!a}"
     if isinstance(value, FakeTensor):
         raise UnsupportedProgram(f"{owner} is a fake tensor: save the program with weights=False, or put the weights into it")
-    is_plain = type(value) in (torch.Tensor, torch.nn.Parameter) and value.layout is torch.strided
-    if not is_plain or value.is_quantized or value.is_conj() or value.is_neg():
+    if not is_plain(value) or value.is_conj() or value.is_neg():
         raise UnsupportedProgram(
             f"{owner} is a {type_name(type(value))} of {value.dtype}, {value.layout}, but a file holds plain strided tensors, "
-            "not quantized or lazily conjugated or negated ones; convert it, or store its parts as separate slots"
+            "not nested, quantized or lazily conjugated or negated ones; convert it, or store its parts as separate slots"
         )
 
 

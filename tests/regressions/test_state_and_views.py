@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -276,11 +277,27 @@ def test_a_row_at_a_symbolic_offset_is_returned_as_new_contents() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
-def test_nested_state_is_read_as_it_is() -> None:
+def test_nested_state_is_read_as_it_is(tmp_path: Path) -> None:
     parts = [torch.ones(2), torch.ones(3)]
     model = module_class("Nested", lambda self, x: self.w * x, w=lambda: torch.nn.Parameter(torch.nested.nested_tensor(parts)))()
     lowered = px.lower(px.transform(px.import_fx(torch.fx.symbolic_trace(model))))
     assert [part.sum().item() for part in lowered(torch.tensor(2.0)).unbind()] == [4, 6]
+    program = px.import_fx(torch.fx.symbolic_trace(model))
+    for each in (program, px.lift_state(program)):
+        assert px.infer(each) is each and px.verify(each, infer=True) == ()
+    with pytest.raises(px.errors.UnsupportedProgram, match=r"the parameter 'w' .* not nested, quantized"):
+        px.save(program, tmp_path / "nested.purefx")
+    plain = torch.export.export(module_class("Plain", lambda self, x: self.w * x, w=lambda: torch.ones(2))(), (torch.ones(2),))
+    plain.state_dict["w"] = model.w.data
+    with pytest.raises(px.errors.InvalidProgram, match=r"the slot holds a torch\.float32 of nested shapes"):
+        px.import_ep(plain)
+
+
+def test_nested_inputs_are_refused() -> None:
+    ragged = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged)
+    exported = torch.export.export(module_class("Ragged", lambda self, x: x.sin())(), (ragged,), strict=True)
+    with pytest.raises(px.errors.UnsupportedProgram, match="the input 'x' is a nested tensor: export a module that takes its"):
+        px.import_ep(exported)
 
 
 def test_what_one_call_says_of_gradients_is_not_said_of_all() -> None:
