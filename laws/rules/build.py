@@ -232,7 +232,7 @@ def build(
     is_dynamic = pick("dynamic", (False, False, True, True)) and place == ROOT and "dynamic" not in barred
     flow = PatternFlow((*barred, *(IN_BRANCHES if place == BRANCH else ())), is_dynamic=is_dynamic)
     results: list[Value] = []
-    finite: set[str] = set()
+    finite: dict[str, float] = {}
     for _ in range(_few(pick, "before", 2)):
         flow.step(pick)
     for _ in range(pick("hits", (1, 2, 3))):
@@ -285,9 +285,9 @@ def simplest(instance: Instance, **choices: Any) -> Case | None:
 
 
 def _hit(
-    flow: PatternFlow, pick: Pick, pool: Sequence[Instance], finite: set[str], *, near: bool, is_flat: bool
+    flow: PatternFlow, pick: Pick, pool: Sequence[Instance], finite: dict[str, float], *, near: bool, is_flat: bool
 ) -> list[Value]:  # fmt: skip
-    # Return the outputs; [] if the pattern does not run on its operands. Record operands that have to be finite.
+    # Return the outputs; [] if the pattern does not run on its operands. Record values that have to be finite.
     found = pool[pick("instance", range(len(pool)))]
     found = changed(found, pick("changed", range(24))) if near else found
     known: dict[str, Any] = {}
@@ -295,7 +295,7 @@ def _hit(
         feed = pick("feed", FEEDS) if number < 4 else FEEDS[0]
         source = found.sources.get(name, feed)
         known[name] = supplied(flow, operand, feed if source == "read" and feed in ("parameter", "buffer", "tied") else source)
-    finite.update([known[name].node.name for name, operand in found.leaves if operand.is_finite])
+    finite.update([(known[name].node.name, 0.5) for name, operand in found.leaves if operand.is_finite])
     entries: Sequence[int] = range(len(MENU))
     places: list[int] = []
     if len(found.nodes) > 1 and (pick("between", range(4)) == 3 or (is_flat and pick("written", range(3)) == 1)):
@@ -306,6 +306,7 @@ def _hit(
             return []
         for _ in range(places.count(number)):
             flow.step(pick, entries)
+    finite.update([(known[name].node.name, 1.0) for name in found.finite if type(known.get(name)) is Value])
     end = pick("end", (0,) * 10 + (0, 1, 2, 3, 4))
     return [used for result in found.results for used in _ended(flow, end, known[result], known[next(iter(found.nodes)).name])]
 
@@ -323,20 +324,20 @@ def _ended(flow: PatternFlow, end: int, result: Value, first: Any) -> list[Value
     return [value for value in found if value is not None]
 
 
-def _runs(case: Case, finite: Collection[str]) -> bool:
+def _runs(case: Case, finite: Mapping[str, float]) -> bool:
     # Whether all calls run, with right fake values: exporters write no program in which a size that grows makes more chunks.
     # Computed operands that must be finite, such as an inner value of another match, may be infinite or overflow in a product.
-    infinite: list[str] = []
+    # Values that a pattern computes from them may overflow. Both are bounded by a power of the largest number.
 
     def seen(_: str, part: Any, value: Any) -> None:
         is_real = isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex())
-        if part.name in finite and is_real and not bool((value.abs() <= torch.finfo(value.dtype).max ** 0.5).all()):
-            infinite.append(part.name)
+        if is_real and part.name in finite and not (value.abs() <= torch.finfo(value.dtype).max ** finite[part.name]).all():
+            raise OverflowError(part.name)
 
     try:
         with seeded(0), torch.no_grad():
             evaluate(case.program, case.calls, TensorMachine(), seen=seen)
-        return not infinite and not case.computed(false_values, case.program)
+        return not case.computed(false_values, case.program)
     except Exception:  # noqa: BLE001  operators raise any exceptions
         return False
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 import math
 import random
 import warnings
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from itertools import count
 from typing import Any
 
@@ -22,7 +23,7 @@ from attrs import define, evolve, field, frozen
 from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from ...ir.arguments import Arg, Items, Ref
+from ...ir.arguments import Arg, Items, Ref, replace_refs, thawed
 from ...ir.graph import Get, Node, Op
 from ...ir.importing import import_fx
 from ...ir.torch_private import OpOverload, Parameter, parameters_of, pytree, schema_of
@@ -414,6 +415,20 @@ class Instance:
     def __repr__(self) -> str:
         shown = [f"{name}={one!r}" for name, one in zip(self.variables, self.operands, strict=False)]
         return f"({', '.join(shown or map(repr, self.operands))})"
+
+    @cached_property
+    def finite(self) -> Collection[str]:
+        """The values that are finite in all calls, if all operands are: not those of ``log`` or of a literal infinity."""
+        found = {node.name for node in self.nodes if all(one.is_finite for _, one in self.leaves)}
+        for call in range(CALLS if found else 0):
+            known: dict[str, Any] = {name: one.at(call, number) for number, (name, one) in enumerate(self.leaves)}
+            with quiet(), suppress(Exception):  # operators raise any exceptions
+                for node in self.nodes:
+                    do: Any = node.do
+                    args, kwargs = thawed(replace_refs((node.args, node.kwargs), known))
+                    known[node.name] = do.target(*args, **dict(kwargs))
+            found -= {name for name, one in known.items() if isinstance(one, torch.Tensor) and not one.isfinite().all()}
+        return found
 
     @property
     def size(self) -> tuple[int, int, int]:

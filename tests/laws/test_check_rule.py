@@ -146,6 +146,16 @@ def test_what_a_match_computes_is_no_operand_of_the_next_where_it_is_infinite(is
         assert (found is not None) == is_drawn
 
 
+@pytest.mark.parametrize("is_finite", [False, True])
+def test_a_pattern_on_finite_numbers_is_infinite_only_where_it_is_on_its_own_operands(is_finite: bool) -> None:
+    for pattern, hits, is_drawn in ((lambda x: x.exp().exp(), 2, not is_finite), (lambda x: x.log().exp(), 1, True)):
+        instance = instance_of(pattern, [Operand(torch.ones(3), finite=is_finite)])
+        assert instance is not None
+        chosen = {"hits": iter([hits]), "feed": iter(["input", "value"])}
+        found = build(lambda name, several, chosen=chosen: next(chosen.get(name, iter(several))), [instance])
+        assert (found is not None) == is_drawn
+
+
 def reads_floats(m: px.Match) -> bool:
     held = m.tensor("w")
     return held is not None and held.dtype is m.dtype("x") is torch.float32

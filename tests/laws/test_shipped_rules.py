@@ -27,6 +27,10 @@ def test_a_shipped_rule_holds(kind: str, rule: px.Rule) -> None:
     assert report.given_changed or report.changed > 0
 
 
+def test_where_writes_keep_most_matches_programs_without_are_drawn() -> None:
+    assert checked(*EVERY[NAMES.index("split_sizes_cat_2")], examples=15, seed=21).drawn > 15
+
+
 @pytest.mark.deep
 @pytest.mark.parametrize(("kind", "rule"), EVERY, ids=NAMES)
 def test_every_shipped_rule_holds_on_many_programs(kind: str, rule: px.Rule) -> None:
