@@ -187,5 +187,5 @@ def _without_empty_calls(program: Program) -> Program:
 
 
 def _called(program: Program) -> frozenset[str]:
-    callers = [node for name in program.order for node in program.graphs[name].callers]
-    return frozenset([node.do.graph for node in callers if type(node.do) is Call])
+    graphs = [program.graphs[name] for name in program.order]
+    return frozenset([node.do.graph for graph in graphs for node in graph.callers if type(node.do) is Call])

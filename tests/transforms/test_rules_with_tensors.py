@@ -94,6 +94,20 @@ def test_only_what_nobody_can_replace_is_a_constant(kind: str) -> None:
         assert (plain(stage) is stage) == (kind != "buffer of no state_dict")
 
 
+class Returned(Shifted):
+    """Returns a view of what it adds, which the caller may write."""
+
+    def forward(self, x: Tensor) -> Any:
+        return super().forward(x), self.by[:2]
+
+
+def test_what_the_caller_may_write_is_no_constant() -> None:
+    plain = px.rule(lambda x: x + torch.zeros(4)).becomes(lambda m, x: x.clone())
+    program = px.import_ep(torch.export.export(Returned("buffer of no state_dict"), (X,)))
+    for stage in (program, px.transform(program), px.lift_state(program)):
+        assert plain(stage) is stage
+
+
 def test_a_rule_says_that_buffers_and_parameters_are_constants() -> None:
     def is_zero(**options: bool) -> Callable[[px.Match], bool]:
         return lambda m: (held := m.constant("by", **options)) is not None and not held.any()

@@ -219,14 +219,15 @@ class Pending:
 
     @cached_property
     def _written(self) -> frozenset[int]:
-        # The memory that the program writes; rules add no writes.
+        # The memory that the program writes, or returns to a caller who may write it; rules add no writes.
         effects = summary(self.program.main, node_effects(self.program, self.program.main))
-        slots = {*effects.writes_slots, *[self.inputs[name] for name in effects.writes if name in self.inputs]}
+        names = [name for name in (*effects.writes, *effects.aliases) if name in self.inputs]
+        slots = {*effects.writes_slots, *effects.aliases_slots, *[self.inputs[name] for name in names]}
         slots.update(spec.slot for spec in self.program.signature.outputs if type(spec) is StateMutation)
         return frozenset(self.program.state[slot].storage for slot in slots if slot in self.program.state)
 
     def tensor(self, slot: str) -> torch.Tensor | None:
-        """Return the tensor of a slot; None if the slot has no tensor, or the program writes it."""
+        """Return the tensor of a slot; None if the slot has no tensor, or the program writes or returns it."""
         found = self.slots.get(slot)
         if found is None or not isinstance(found.value, torch.Tensor) or found.storage in self._written:
             return None

@@ -206,7 +206,7 @@ class Match:
         return join(self.scope.paths[self.instance], slot)
 
     def tensor(self, what: Any) -> Any:
-        """Return the tensor that a value reads from the state; None if it reads none, or the program writes to it."""
+        """Return the tensor that a value reads from the state; None if it reads none, or the program writes or returns it."""
         slot = self._slot(what)
         return None if slot is None else self.scope.pending.tensor(self._from_root(slot))
 
