@@ -7,11 +7,7 @@ from __future__ import annotations
 
 import difflib
 import keyword
-import re
 from collections.abc import Iterable
-
-NUMBER = re.compile(r"(?<=.)(_[0-9]+)+\Z")
-"""The number at the end of a name."""
 
 
 def is_identifier(name: object) -> bool:
@@ -42,7 +38,8 @@ def stem_of(name: str) -> str:
     >>> stem_of("linear_12"), stem_of("add_1_1"), stem_of("conv2d"), stem_of("_0")
     ('linear', 'add', 'conv2d', '_0')
     """
-    return NUMBER.sub("", name)
+    stem, _, number = name.rpartition("_")
+    return stem_of(stem) if stem and number.isdecimal() and number.isascii() else name
 
 
 def is_plain_path(name: object) -> bool:
