@@ -122,11 +122,19 @@ class Branches(parent(stages=lambda: nn.ModuleList([nn.ModuleList([Block() for _
 def exported(module: nn.Module, *args: Any, decomposed: bool = False, **options: Any) -> torch.export.ExportedProgram:
     """Export a deep copy of a module, so that no test shares buffers with what it compares to."""
     ep = torch.export.export(copy.deepcopy(module), args, **options)
-    if not decomposed:
-        return ep
+    return decompose(ep) if decomposed else ep
+
+
+def decompose(ep: torch.export.ExportedProgram, *, core: bool = False) -> torch.export.ExportedProgram:
+    """Return an exported program whose writes are outputs; ``core`` decomposes its operators to core aten too."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*LeafSpec", category=FutureWarning)  # torch copies its own specs
-        return ep.run_decompositions({})
+        return ep.run_decompositions(None if core else {})
+
+
+def imported(module: nn.Module, *args: Any, **options: Any) -> px.Program:
+    """Export a copy of a module and import it."""
+    return px.import_ep(exported(module, *args, **options))
 
 
 def node(name: str, op: px.Op, *args: object, stack: tuple[px.Frame, ...] = ()) -> px.Node:
@@ -146,6 +154,11 @@ def flat(nodes: list[px.Node], output: Any, *inputs: str, **fields: Any) -> px.P
 def calls(program: px.Program, graph: str = "") -> list[str]:
     """Return the calls that a graph makes, in order, by instance."""
     return [str(node.do.instance) for node in program.graphs[graph].nodes if isinstance(node.do, px.Call)]
+
+
+def names(program: px.Program) -> list[str]:
+    """Return the names of the operators of a program, in order."""
+    return [node.do.name for _, node in program.nodes() if isinstance(node.do, px.Op)]
 
 
 def drawn(stage: Stage, examples: int) -> tuple[tuple[px.Program, int], ...]:

@@ -159,6 +159,7 @@ CALLS: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: P.first_difference(FLAT, TREE, (), {"y": X}), px.errors.InputError,
      "args do not fit a: unexpected argument 'y'; this program takes x"),
     (lambda: P.first_difference(MODEL, TREE, (X,)), ArgumentError, f"a is a Model, not a program: {CAPTURES}"),
+    (lambda: P.first_difference(FLAT, MODEL, (X,)), TypeError, f"b is a Model, not a program: {CAPTURES}"),
     # steps
     (lambda: P.transform(FLAT, px.rule), ArgumentError,
      f"{PATTERN} a Program; apply the rule that px.rule returns, not px.rule itself"),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+from contextlib import ExitStack
 from typing import Any
 
 import torch
 from torch import nn
+from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
 from torch.utils.checkpoint import checkpoint
 
 import purefx as px
@@ -152,6 +154,12 @@ class Caught(parent(bad=lambda: nn.Linear(3, 3), layer=linear)):
 class Raises(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         raise ValueError(x.shape)
+
+
+def joint_graph(module: Any, *args: Any, **kwargs: Any) -> torch.fx.GraphModule:
+    """Return the joint graph that torch makes of a module."""
+    with ExitStack() as stack:
+        return aot_export_joint_with_descriptors(stack, module, args, kwargs).graph_module
 
 
 def drawn(*shape: int, grad: bool = False) -> torch.Tensor:

@@ -3,29 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 from torch._dynamo.functional_export import _dynamo_graph_capture_for_export, dynamo_graph_capture_for_export
-from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
 from torch.func import functional_call
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import purefx as px
-from tests.importing.joints import Blocks, Recomputed, drawn, inside, tree_of
+from tests.importing.joints import Blocks, Recomputed, drawn, inside, joint_graph, tree_of
 from tests.models import parent
 
 X = drawn(2, 4)
-
-
-def traced(module: Callable[..., Any]) -> torch.fx.GraphModule:
-    """Return the joint graph of what was captured before."""
-    with ExitStack() as stack:
-        found: Any = module
-        return aot_export_joint_with_descriptors(stack, found, (X,)).graph_module
 
 
 def captured(model: nn.Module) -> px.Program:
@@ -35,18 +26,18 @@ def captured(model: nn.Module) -> px.Program:
 
 def by_dynamo(model: nn.Module) -> px.Program:
     """Trace what Dynamo captured."""
-    return px.import_fx(traced(dynamo_graph_capture_for_export(model)(X)))
+    return px.import_fx(joint_graph(dynamo_graph_capture_for_export(model)(X), X))
 
 
 def by_dynamo_inlined(model: nn.Module) -> px.Program:
     """Trace what Dynamo captured with parameters as attributes."""
-    return px.import_fx(traced(_dynamo_graph_capture_for_export(model)(X)))
+    return px.import_fx(joint_graph(_dynamo_graph_capture_for_export(model)(X), X))
 
 
 def by_notes(model: nn.Module) -> px.Program:
     """Trace the module itself, with its calls noted."""
     with px.training.module_calls(model):
-        return px.import_fx(traced(model))
+        return px.import_fx(joint_graph(model, X))
 
 
 def by_make_fx(model: nn.Module) -> px.Program:
@@ -134,7 +125,7 @@ def test_what_dynamo_captured_has_the_state_of_the_module(capture: Callable[...,
     torch.manual_seed(0)
     model = Blocks().eval()
     graph = capture(model)(X)
-    program = px.restore_names(px.import_fx(traced(graph), state=graph), model)
+    program = px.restore_names(px.import_fx(joint_graph(graph, X), state=graph), model)
     assert all(program.state[name].value is value for name, value in model.named_parameters())
     slots = [spec.slot for spec in program.signature.outputs if type(spec) is px.ir.StateGradient]
     tangent = drawn(2, 4)

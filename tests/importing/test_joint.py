@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import copy
 from collections import OrderedDict
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
-from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
 
 import purefx as px
 from purefx.ir.analysis.digest import alpha_equal
-from tests.importing.joints import CASES, Again, Blocks, Caught, Nested, Writes, differences, drawn, inside
+from tests.importing.joints import CASES, Again, Blocks, Caught, Nested, Writes, differences, drawn, inside, joint_graph
 from tests.models import parent
 
 
@@ -155,19 +153,13 @@ def test_modules_that_raise_are_over() -> None:
     assert {str(frame) for node in program.main.nodes for frame in node.stack} == {"layer", "layer@1"}
 
 
-def traced(module: nn.Module, args: tuple[Any, ...]) -> torch.fx.GraphModule:
-    """Return the joint graph that torch makes of a copy of a module."""
-    with ExitStack() as stack:
-        return aot_export_joint_with_descriptors(stack, copy.deepcopy(module), args).graph_module
-
-
 @pytest.mark.parametrize("name", ["again", "batch-norm", "unused", "own"])
 def test_described_graphs_are_joint_programs(name: str) -> None:
     """What a graph says of its inputs and outputs becomes its signature, with the tensors that are given."""
     torch.manual_seed(0)
     make, args, kwargs = CASES[name]
     module = make()
-    program = px.import_fx(traced(module, args), state=module)
+    program = px.import_fx(joint_graph(copy.deepcopy(module), *args), state=module)
     flat = px.training.capture_joint(module, args, kwargs)
     assert program.signature.outputs == flat.signature.outputs
     assert [type(spec) for spec in program.signature.inputs] == [type(spec) for spec in flat.signature.inputs]
@@ -197,7 +189,7 @@ def called(**kwargs: Any) -> Any:
 
 
 def with_state(state: Any) -> Any:
-    return lambda: px.import_fx(traced(nn.Linear(4, 4), (X,)), state=state)
+    return lambda: px.import_fx(joint_graph(nn.Linear(4, 4), X), state=state)
 
 
 REFUSED: dict[str, tuple[Any, str]] = {
@@ -241,5 +233,5 @@ def test_what_has_no_role_is_refused_by_name() -> None:
     """Torch returns the tensor that results are views of, and takes the tangent of that one."""
     x = drawn(2, 4, grad=True)
     with pytest.raises(px.errors.UnsupportedProgram, match=r"__intermediate_base\(output\[0\]\): several results are views"):
-        px.import_fx(traced(Views(), (x,)), state={})
+        px.import_fx(joint_graph(Views(), x), state={})
     assert differences(px.training.capture_joint(Views(), (x,)), Views(), (x,), {}) == []

@@ -10,28 +10,19 @@ import torch
 from attrs import evolve
 
 import purefx as px
-from purefx.errors import InputError
 from purefx.laws.tiers import drawn_cases, share
 from tests.laws.registry import REGISTRY
+from tests.models import parent
 
 aten = torch.ops.aten
 
 
-class Block(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.lin = torch.nn.Linear(3, 3)
-
+class Block(parent(lin=lambda: torch.nn.Linear(3, 3))):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.relu(self.lin(x))
 
 
-class Model(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = Block(), Block()
-        self.register_buffer("count", torch.zeros(()))
-
+class Model(parent(first=Block, second=Block, count=lambda: torch.zeros(()))):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self.count.add_(1)
         return self.second(self.first(x)) * self.count
@@ -134,13 +125,6 @@ def _args(program: px.Program, leaves: object) -> tuple[tuple[object, ...], dict
         return None
     args, kwargs = torch.utils._pytree.tree_unflatten(leaves, spec)  # pyright: ignore  # noqa: PGH003
     return args, kwargs
-
-
-def test_wrong_arguments(program: px.Program) -> None:
-    with pytest.raises(InputError, match=r"args do not fit a: takes 1 argument \(x\), got 2 positional ones"):
-        px.first_difference(program, program, (X, X))
-    with pytest.raises(TypeError, match="b is a Model, not a program"):
-        px.first_difference(program, Model(), (X,))
 
 
 def test_hypothesis_is_not_needed() -> None:

@@ -14,7 +14,7 @@ from purefx.laws.fx_passes import ANYTHING, INFERENCE, POINTWISE, Contract, surv
 from purefx.laws.fx_passes.around import cases_around, seeds_of
 from purefx.laws.law import Case
 from purefx.laws.tiers import examples_of
-from tests.models import exported
+from tests.models import exported, names, parent
 
 pytest_plugins = ["pytester"]
 aten: Any = torch.ops.aten
@@ -26,10 +26,6 @@ def drawn(contract: Contract, examples: int, around: list[Any]) -> list[Case]:
     """Return drawn cases within a contract."""
     found = examples_of(cases_around(seeds_of(around), contract.barred), examples, 0)
     return [case for each in found if (case := contract.admitted(each)) is not None]
-
-
-def names(program: px.Program) -> list[str]:
-    return [node.do.name for _, node in program.nodes() if isinstance(node.do, px.Op)]
 
 
 def test_patterns_are_tried_on_other_types_and_sizes() -> None:
@@ -66,11 +62,7 @@ def test_programs_are_within_the_contract(contract: Contract) -> None:
     assert not any(contract.broken_by(case.program) for case in cases)
 
 
-class Block(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(3, 3)
-
+class Block(parent(linear=lambda: nn.Linear(3, 3))):
     def forward(self, x: torch.Tensor, *, scale: float = 1.0) -> torch.Tensor:
         return self.linear(x).relu() * scale
 

@@ -16,7 +16,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 import purefx as px
 from purefx.ir.operators import op_of
 from purefx.laws.purity import changes_in_process
-from tests.models import module_class, parent
+from tests.models import imported, module_class, parent
 
 pytestmark = pytest.mark.usefixtures("unverified")  # levels of forward derivatives are not open while values are inferred
 X = torch.linspace(-1, 1, 4).view(2, 2)
@@ -136,11 +136,6 @@ class Branch(parent(inner=NoGrad)):
         return torch.cond(x.sum() > 5, torch.sin, other, (x,)) + 1
 
 
-def exported(module: nn.Module, **options: Any) -> px.Program:
-    """Return the program of a module."""
-    return px.import_ep(torch.export.export(module, (X,), **options))
-
-
 def seen_by_dynamo(module: nn.Module) -> px.Program:
     """Return the program of what Dynamo hands to a backend."""
     found: list[torch.fx.GraphModule] = []
@@ -155,14 +150,14 @@ def seen_by_dynamo(module: nn.Module) -> px.Program:
 
 
 PROGRAMS: dict[str, Callable[[], px.Program]] = {
-    "no_grad": lambda: exported(NoGrad()),
-    "autocast": lambda: exported(Autocast()),
-    "modules": lambda: exported(Inner()),
-    "vmap": lambda: exported(Mapped()),
-    "jvp": lambda: exported(Forward()),
-    "cond": lambda: exported(Branch()),
-    "preserved signatures": lambda: exported(Inner(), preserve_module_call_signature=("inner", "other")),
-    "modules between markers": lambda: px.bodies_to_regions(exported(Inner())),
+    "no_grad": lambda: imported(NoGrad(), X),
+    "autocast": lambda: imported(Autocast(), X),
+    "modules": lambda: imported(Inner(), X),
+    "vmap": lambda: imported(Mapped(), X),
+    "jvp": lambda: imported(Forward(), X),
+    "cond": lambda: imported(Branch(), X),
+    "preserved signatures": lambda: imported(Inner(), X, preserve_module_call_signature=("inner", "other")),
+    "modules between markers": lambda: px.bodies_to_regions(imported(Inner(), X)),
     "Dynamo: autocast": lambda: seen_by_dynamo(Casts()),
     "Dynamo: vmap": lambda: seen_by_dynamo(Mapped()),
     "Dynamo: grad": lambda: seen_by_dynamo(Gradient()),

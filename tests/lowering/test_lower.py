@@ -11,15 +11,11 @@ import torch
 from torch import nn
 
 import purefx as px
+from tests.lowering.users import lowered
 from tests.models import Block, Counter, Shared, Tower, exported, module_class
 
 To = Literal["graph_module", "interpreter"]
 BOTH = pytest.mark.parametrize("to", ["graph_module", "interpreter"])
-
-
-def lowered(module: nn.Module, *args: Any, to: To = "graph_module", **options: Any) -> Any:
-    """Return the lowered module after the default pipeline."""
-    return px.lower(px.transform(px.import_ep(exported(module, *args))), to=to, **options)
 
 
 @BOTH
@@ -55,7 +51,7 @@ def test_state_is_copied_or_shared() -> None:
 
 def test_generated_code_is_shared_by_equal_bodies() -> None:
     """All blocks run one function; a graph is built when looked at and belongs to one module."""
-    module = lowered(Tower(3), torch.ones(2, 4))
+    module = lowered(exported(Tower(3), torch.ones(2, 4)))
     assert type(module.layers[0]) is type(module.layers[2])
     assert "_graph" not in module.layers[0].__dict__
     graph = module.layers[0].graph
@@ -68,7 +64,7 @@ def test_generated_code_is_shared_by_equal_bodies() -> None:
 def test_meta_device() -> None:
     """Moving maps the state and every device literal."""
     kind = module_class("M", lambda self, x: self.linear(x) + torch.arange(4, device=x.device), linear=lambda: nn.Linear(4, 4))
-    module = lowered(kind(), torch.ones(1, 4), device="meta")
+    module = lowered(exported(kind(), torch.ones(1, 4)), device="meta")
     assert {p.device.type for p in module.parameters()} == {"meta"}
     assert module(torch.ones(1, 4, device="meta")).device.type == "meta"
 

@@ -20,7 +20,7 @@ from purefx.laws import example_args, value_differences
 from purefx.laws.purity import seeded
 from purefx.laws.strategies import Exported, exported_programs
 from purefx.laws.toy import TensorMachine, tensor_meaning
-from tests.models import Aliased, Block, Counter, Shared, Tower, exported, flat, module_class, node
+from tests.models import Aliased, Block, Counter, Shared, Tower, flat, imported, module_class, node
 
 aten: Any = torch.ops.aten
 
@@ -50,10 +50,6 @@ class Wide(nn.Module):
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return x[:, self.flags].relu() + self.count, self.small * 2, self.unit * self.unit
-
-
-def imported(module: nn.Module, *args: Any, **options: Any) -> px.Program:
-    return px.import_ep(exported(module, *args, **options))
 
 
 PROGRAMS = {

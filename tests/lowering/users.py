@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,7 +11,7 @@ import torch
 from torch import nn
 
 import purefx as px
-from tests.models import Block
+from tests.models import Block, exported
 
 FORMS = ("plain", "decomposed", "strict", "dynamic", "strict dynamic", "decomposed dynamic")
 """How a model may have been exported."""
@@ -57,10 +56,8 @@ def export(model: nn.Module, form: str, args: tuple[Any, ...], kwargs: dict[str,
     if "dynamic" in form:
         first = {0: torch.export.Dim.DYNAMIC}
         shapes = [first for _ in args] if not kwargs else {**_named(model, args, first), **dict.fromkeys(kwargs, first)}
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*LeafSpec", category=FutureWarning)  # torch copies its own specs
-        ep = torch.export.export(copy.deepcopy(model), args, kwargs, dynamic_shapes=shapes, strict="strict" in form)
-        return ep.run_decompositions({}) if "decomposed" in form else ep
+    options: Any = {"dynamic_shapes": shapes, "strict": "strict" in form}
+    return exported(model, *args, decomposed="decomposed" in form, kwargs=kwargs, **options)
 
 
 def _named(model: nn.Module, args: tuple[Any, ...], first: Any) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -12,11 +11,10 @@ import torch
 import transformers
 from torch import nn
 from torch._dynamo.functional_export import _dynamo_graph_capture_for_export
-from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
 
 import purefx as px
 from examples import zoo
-from tests.importing.joints import differences, inside, tree_of
+from tests.importing.joints import differences, inside, joint_graph, tree_of
 
 pytestmark = pytest.mark.models
 
@@ -44,9 +42,7 @@ def captured(model: nn.Module, kwargs: dict[str, Any]) -> px.Program:
 
 def by_dynamo(model: nn.Module, kwargs: dict[str, Any]) -> px.Program:
     """Trace what Dynamo captured."""
-    graph: Any = _dynamo_graph_capture_for_export(model)(**kwargs)
-    with ExitStack() as stack:
-        return px.import_fx(aot_export_joint_with_descriptors(stack, graph, (), kwargs).graph_module)
+    return px.import_fx(joint_graph(_dynamo_graph_capture_for_export(model)(**kwargs), **kwargs))
 
 
 @pytest.mark.parametrize(

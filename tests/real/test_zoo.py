@@ -7,7 +7,6 @@ from it, bit by bit.  Eager models and exported programs share no tensor.
 from __future__ import annotations
 
 import functools
-import warnings
 from typing import Literal
 
 import pytest
@@ -17,6 +16,7 @@ import purefx as px
 from examples.zoo import ZOO, Example, by_name
 from purefx.laws import assert_same_as_eager, gradient_differences
 from purefx.laws.oracles import Check, structure_of
+from tests.models import decompose
 
 pytestmark = [pytest.mark.models, pytest.mark.filterwarnings("error:the call.* flat in the caller")]
 
@@ -62,9 +62,7 @@ def exported(name: str) -> torch.export.ExportedProgram:
 @functools.cache
 def decomposed(name: str) -> torch.export.ExportedProgram:
     """Return an example in core aten, where writes became outputs."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*LeafSpec", category=FutureWarning)  # torch copies its own specs
-        return exported(name).run_decompositions({})
+    return decompose(exported(name))
 
 
 @functools.cache

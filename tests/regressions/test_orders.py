@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
 
 import pytest
 import torch
@@ -13,6 +12,7 @@ import purefx as px
 from purefx.ir.operators import op_of
 from purefx.laws import structure_differences
 from purefx.lowering.calls.root import LoweredRoot
+from tests.lowering.users import lowered
 from tests.models import exported, parent
 
 # A buffer that is not saved kept its place behind all saved ones, so the order of ``named_buffers`` was not eager's.
@@ -95,13 +95,8 @@ def test_a_number_stays_before_a_write_to_what_it_is_of() -> None:
     assert px.move_non_tensor_nodes(split) is split
 
 
-def lowered(to: Any) -> torch.nn.Module:
-    ep = torch.export.export(torch.nn.Linear(2, 1), (torch.ones(1, 2),))
-    return px.lower(px.transform(px.import_ep(ep)), to=to)
-
-
 def test_a_copy_that_is_converted_leaves_the_checks_of_the_original() -> None:
-    module = lowered("graph_module")
+    module = lowered(exported(torch.nn.Linear(2, 1), torch.ones(1, 2)))
     assert isinstance(module, LoweredRoot)
     assert copy.deepcopy(module).double()(torch.ones(1, 2).double()).dtype is torch.float64
     with pytest.raises(px.errors.InputValueError, match="dtype"):

@@ -15,7 +15,7 @@ import purefx as px
 from bench.chain import chain
 from bench.making import looked_at
 from purefx.ir.verify import verify
-from tests.models import NEG, exported, flat
+from tests.models import NEG, exported, flat, parent
 
 
 def nested(depth: int) -> px.Program:
@@ -120,12 +120,8 @@ ALLOWED = 1_024
 """Bytes a lowering."""
 
 
-class Two(torch.nn.Module):
+class Two(parent(first=lambda: torch.nn.Linear(2, 2), second=lambda: torch.nn.Linear(2, 2), third=torch.nn.ReLU)):
     """Two layers with one body, and one with another."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second, self.third = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2), torch.nn.ReLU()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.third(self.second(self.first(x)))

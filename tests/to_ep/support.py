@@ -6,14 +6,12 @@ import copy
 import io
 import warnings
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch.export import ExportedProgram
 
 import purefx as px
 from purefx.laws import behaviour_differences
-from tests.models import exported
 
 
 def flattened(program: px.Program) -> px.Program:
@@ -31,21 +29,9 @@ def loaded(ep: ExportedProgram) -> ExportedProgram:
         return torch.export.load(file)
 
 
-def decomposed(ep: ExportedProgram) -> ExportedProgram:
-    """Return an exported program in core aten."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*LeafSpec", category=FutureWarning)
-        return ep.run_decompositions()
-
-
 def differences(ep: ExportedProgram, eager: torch.nn.Module, calls: Sequence[tuple[torch.Tensor, ...]]) -> list[str]:
     """Return how ``ep.module()`` and a copy of eager differ: outputs, arguments and state, bit by bit."""
     return behaviour_differences(ep.module(), copy.deepcopy(eager), [(call, {}) for call in calls])
-
-
-def imported(module: torch.nn.Module, *args: Any, **options: Any) -> px.Program:
-    """Export a copy of a module and import it."""
-    return px.import_ep(exported(module, *args, **options))
 
 
 def stages(program: px.Program) -> list[px.Program]:

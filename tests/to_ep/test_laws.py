@@ -15,8 +15,8 @@ from purefx.laws.strategies import Exported, ModuleTree, exported_programs, modu
 from purefx.laws.toy import tensor_meaning
 from purefx.lowering.to_ep.make import apart
 from tests.laws.direct import Direct, called_meaning
-from tests.models import Aliased, Counter, Shared, Tower, changes_in_export, exported
-from tests.to_ep.support import differences, flattened, imported, loaded, stages
+from tests.models import Aliased, Counter, Shared, Tower, changes_in_export, exported, imported
+from tests.to_ep.support import differences, flattened, loaded, stages
 
 OPERATORS, MODULES = 30, 8
 

@@ -10,8 +10,7 @@ import torch
 
 import purefx as px
 from purefx.ir.operators import op_of
-from tests.models import NEG, Block, flat
-from tests.to_ep.support import imported
+from tests.models import NEG, Block, flat, imported
 
 # What torch cannot express, or what a caller gets wrong, is told before anything is made; names of a program run nothing.
 
@@ -59,7 +58,6 @@ CODE = 'a"); __import__("os").abort(); ("'
 SPLIT = px.Node("y", op_of(torch.ops.aten.split.Tensor), (px.Ref("x"), 1))
 
 REFUSED: list[tuple[Callable[[], Any], type[Exception], str]] = [
-    (lambda: px.to_ep(torch.export.export(Block(), (X,))), TypeError, "takes a purefx Program, not an ExportedProgram"),  # type: ignore[arg-type]
     (lambda: px.to_ep(block(), state="none"), ValueError, '"copy" or "share"'),  # type: ignore[arg-type]
     (lambda: px.to_ep(block(), dialect="EDGE"), ValueError, 'None, "TRAINING" or "ATEN"'),  # type: ignore[arg-type]
     (lambda: px.to_ep(block(), example_inputs=(X,)), px.errors.InputError, "example_inputs"),  # type: ignore[arg-type]

@@ -13,8 +13,8 @@ from torch.export.experimental import _export_forward_backward
 from torch.export.graph_signature import InputKind, OutputKind
 
 import purefx as px
-from tests.models import ADD, NEG, Counter, exported, flat, module_class
-from tests.to_ep.support import decomposed, flattened, imported, loaded
+from tests.models import ADD, NEG, Counter, decompose, exported, flat, imported, module_class
+from tests.to_ep.support import flattened, loaded
 
 
 def kinds(ep: torch.export.ExportedProgram) -> list[tuple[str, str | None]]:
@@ -114,7 +114,7 @@ def test_effect_tokens_stay_or_become_order() -> None:
     assert px.alpha_equal(px.import_ep(ep), program)
     ordered = px.to_ep(px.transform(program))
     assert [str(node.args[0]) for node in ordered.graph.nodes if "_print" in str(node.target)] == ["first", "second"]
-    assert [node.args[1:] for node in decomposed(ordered).graph.nodes if "with_effects" in str(node.target)] == [
+    assert [node.args[1:] for node in decompose(ordered, core=True).graph.nodes if "with_effects" in str(node.target)] == [
         node.args[1:] for node in ep.graph.nodes if "with_effects" in str(node.target)
     ]
 

@@ -12,8 +12,8 @@ from attrs import evolve
 import purefx as px
 from purefx.ir.meta import EMPTY_META
 from purefx.ir.operators import op_of
-from tests.models import NEG, Block, exported, flat, parent
-from tests.to_ep.support import decomposed, flattened, imported, loaded
+from tests.models import NEG, Block, decompose, exported, flat, imported, parent
+from tests.to_ep.support import flattened, loaded
 
 ROWS = ({0: torch.export.Dim("rows", min=2, max=9)},)
 
@@ -89,7 +89,7 @@ def test_a_program_without_fake_values_gets_all_of_them() -> None:
             assert count == rows + 1
         with pytest.raises(AssertionError, match="Guard failed"):
             ep.module()(torch.randn(5, 2))
-    assert torch.equal(decomposed(px.to_ep(read)).module()(x)[0], x[:4].sin())
+    assert torch.equal(decompose(px.to_ep(read), core=True).module()(x)[0], x[:4].sin())
 
 
 def test_a_size_that_only_a_run_knows() -> None:
@@ -101,7 +101,7 @@ def test_a_size_that_only_a_run_knows() -> None:
     assert str(node_of(ep, "nonzero").meta["val"].shape) == "torch.Size([u0, 1])"
     assert list(map(str, node_of(ep, "nonzero").meta["unbacked_bindings"])) == ["u0"]
     assert list(map(str, ep.range_constraints)) == ["u0"]
-    for made in (ep, loaded(ep), decomposed(ep)):
+    for made in (ep, loaded(ep), decompose(ep, core=True)):
         assert made.module()(torch.tensor([0.0, 3.0]))[0].item() == 1
 
 

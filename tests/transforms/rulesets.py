@@ -31,8 +31,12 @@ class Plain(nn.Module):
         return self.function(self, *args)
 
 
-def exported(model: nn.Module, args: tuple[Tensor, ...]) -> px.Program:
-    return px.import_ep(torch.export.export(copy.deepcopy(model), args))
+def turned(x: Tensor) -> Tensor:
+    return x.transpose(-2, -1)
+
+
+def soft(x: Tensor) -> Tensor:
+    return torch.softmax(x, -1)
 
 
 def applied(rules: px.RuleSet, program: px.Program) -> tuple[px.Program, list[str]]:

@@ -17,8 +17,8 @@ from torch.nn import functional
 import purefx as px
 from purefx import rules
 from purefx.ir.torch_private import SAFE_SOFTMAX
-from tests.models import parent
-from tests.transforms.rulesets import Function, applied, assert_equal, exported
+from tests.models import imported, parent
+from tests.transforms.rulesets import Function, applied, assert_equal, soft, turned
 
 INF = math.inf
 SINGLE, HALF = 1e-5, 5e-3
@@ -41,10 +41,6 @@ class Attention(parent(causal=lambda: torch.ones(5, 5, dtype=torch.bool).tril(),
         return self.function(self, q, k, v)
 
 
-def turned(x: Tensor) -> Tensor:
-    return x.transpose(-2, -1)
-
-
 def heads(*several: Tensor) -> list[Tensor]:
     """The heads of what has them behind the positions."""
     return [x.reshape(2, 5, 3, 8).permute(0, 2, 1, 3) for x in several]
@@ -52,10 +48,6 @@ def heads(*several: Tensor) -> list[Tensor]:
 
 def turned_heads(k: Tensor) -> Tensor:
     return k.permute(0, 1, 3, 2)
-
-
-def soft(x: Tensor) -> Tensor:
-    return torch.softmax(x, -1)
 
 
 def drop(x: Tensor) -> Tensor:
@@ -139,7 +131,7 @@ CASES = [(family, dtype) for family, dtypes in DTYPES.items() for dtype in dtype
 @pytest.mark.parametrize(("family", "dtype"), CASES, ids=[f"{family}-{dtype}" for family, dtype in CASES])
 def test_a_family_of_inductor(family: str, dtype: torch.dtype) -> None:
     model, args = Attention(FAMILIES[family]).to(dtype), tuple([each.to(dtype) for each in (Q, K, V)])
-    result, _ = applied(rules.attention, exported(model, args))
+    result, _ = applied(rules.attention, imported(model, *args))
     names = [node.do.name for _, node in result.nodes() if isinstance(node.do, px.Op)]
     assert not [name for name in names if "softmax" in name or "matmul" in name or "bmm" in name]
     assert names.count("aten.scaled_dot_product_attention.default") == 1

@@ -12,7 +12,8 @@ from torch.nn import functional
 
 from purefx import rules
 from purefx.ir.torch_private import SAFE_SOFTMAX
-from tests.transforms.rulesets import Function, Plain, applied, assert_equal, exported
+from tests.models import imported
+from tests.transforms.rulesets import Function, Plain, applied, assert_equal, soft, turned
 
 INF = math.inf
 LOWEST_HALF = torch.finfo(torch.float16).min
@@ -20,14 +21,6 @@ LOWEST_HALF = torch.finfo(torch.float16).min
 torch.manual_seed(0)
 Q, K, V, BIAS = torch.randn(2, 3, 5, 8), torch.randn(2, 3, 5, 8), torch.randn(2, 3, 5, 8), torch.randn(2, 1, 5, 5)
 QKV = (Q, K, V, BIAS)
-
-
-def turned(x: Tensor) -> Tensor:
-    return x.transpose(-2, -1)
-
-
-def soft(x: Tensor) -> Tensor:
-    return torch.softmax(x, -1)
 
 
 def half(function: Function) -> Function:
@@ -53,7 +46,7 @@ LEFT: list[tuple[str, Function]] = [
 
 @pytest.mark.parametrize(("name", "function"), LEFT, ids=[each[0] for each in LEFT])
 def test_what_is_almost_attention_stays(name: str, function: Function) -> None:
-    program = exported(Plain(function), QKV)
+    program = imported(Plain(function), *QKV)
     assert rules.attention(program) is program
 
 
@@ -75,7 +68,7 @@ BACKWARDS: list[tuple[str, Function]] = [
 def test_a_factor_below_zero_goes_into_no_mask_of_torch(wanted: str, function: Function) -> None:
     """With ``is_causal``, torch hides by -inf times the factor: a factor that is not above zero gives NaN."""
     model = Plain(function)
-    result, names = applied(rules.attention, exported(model, QKV))
+    result, names = applied(rules.attention, imported(model, *QKV))
     assert names == wanted.split()
     assert_equal(result, model, QKV, 1e-5)
 
@@ -94,6 +87,6 @@ def test_a_number_that_is_too_large_for_half_precision_hides(fill: float, is_hid
         return soft(torch.where(b > 1, fill, scores) if is_hidden else torch.where(b > -1, scores, fill)) @ v
 
     model = Plain(half(attended))
-    result, names = applied(rules.attention, exported(model, QKV))
+    result, names = applied(rules.attention, imported(model, *QKV))
     assert names
     assert_equal(result, model, QKV, 3e-3)

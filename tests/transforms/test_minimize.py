@@ -15,7 +15,7 @@ import purefx as px
 from purefx.laws import example_args
 from purefx.laws.toy import tensor_meaning
 from purefx.transforms.minimize.search import cost
-from tests.models import Block, Tower, exported
+from tests.models import Block, Tower, imported, names
 
 Rewrite = Callable[[px.Program], px.Program]
 
@@ -52,11 +52,6 @@ aten: Any = torch.ops.aten
 RELU_IS_TANH = swapped(aten.relu.default, aten.tanh.default)
 
 
-def names(program: px.Program) -> list[str]:
-    """Return the operators of a program in order."""
-    return [node.do.name for _, node in program.nodes() if isinstance(node.do, px.Op)]
-
-
 def check(program: px.Program, wrong: Callable[[px.Program], bool]) -> px.ir.Program:
     """Return what is left of a program, after the laws of the reducer were asked."""
     found = px.minimize(program, wrong)
@@ -70,11 +65,6 @@ def check(program: px.Program, wrong: Callable[[px.Program], bool]) -> px.ir.Pro
     state = {name: slot.value for name, slot in left.state.pairs}
     assert px.parse(str(found), state=state, allow=left.foreign_operators) == left
     return left
-
-
-def imported(module: nn.Module, *args: Any, **options: Any) -> px.Program:
-    """Return the program of an exported module."""
-    return px.import_ep(exported(module, *args, **options))
 
 
 class Chain(nn.Module):

@@ -13,7 +13,8 @@ from torch.nn import functional
 
 import purefx as px
 from purefx import rules
-from tests.transforms.rulesets import Plain, applied, assert_equal, exported
+from tests.models import imported
+from tests.transforms.rulesets import Plain, applied, assert_equal
 
 Function = Callable[..., Any]
 INF = math.inf
@@ -79,7 +80,7 @@ ALGEBRA: list[tuple[str, Function]] = [
 @pytest.mark.parametrize(("wanted", "function"), ALGEBRA, ids=[f"{number}-{each[0]}" for number, each in enumerate(ALGEBRA)])
 def test_algebra(wanted: str, function: Function) -> None:
     model, args = Plain(function), (X, WHOLE, B)
-    result, names = applied(rules.algebra, exported(model, args))
+    result, names = applied(rules.algebra, imported(model, *args))
     assert names == wanted.split()
     assert_equal(result, model, args, 0)
     before, after = model(*args), px.lower(result)(*args)
@@ -116,7 +117,7 @@ ALMOST: list[tuple[str, Function]] = [
 
 @pytest.mark.parametrize(("name", "function"), ALMOST, ids=[each[0] for each in ALMOST])
 def test_what_is_almost_an_identity_stays(name: str, function: Function) -> None:
-    program = exported(Plain(function), (X, WHOLE, B))
+    program = imported(Plain(function), X, WHOLE, B)
     assert rules.algebra(program) is program
 
 
@@ -169,7 +170,7 @@ FUSIONS: list[tuple[str, Function]] = [
 @pytest.mark.parametrize(("wanted", "function"), FUSIONS, ids=[f"{number}-{each[0]}" for number, each in enumerate(FUSIONS)])
 def test_fusions(wanted: str, function: Function) -> None:
     model = Plain(function)
-    result, names = applied(rules.fusions, exported(model, (Y,)))
+    result, names = applied(rules.fusions, imported(model, Y))
     assert names == wanted.split()
     assert_equal(result, model, (Y,), 1e-5)
 
@@ -189,7 +190,7 @@ UNFUSED: list[tuple[str, Function]] = [
 
 @pytest.mark.parametrize(("name", "function"), UNFUSED, ids=[each[0] for each in UNFUSED])
 def test_what_is_almost_a_fusion_stays(name: str, function: Function) -> None:
-    program = exported(Plain(function), (Y,))
+    program = imported(Plain(function), Y)
     assert rules.fusions(program) is program
 
 
@@ -216,7 +217,7 @@ NORMED: list[tuple[str, nn.Module, tuple[int, ...]]] = [
 def test_batch_norms_are_folded(kind: str, model: nn.Module, size: tuple[int, ...]) -> None:
     dtype = next(model.parameters()).dtype
     x = torch.randn(size).to(dtype)
-    result, names = applied(rules.fusions, exported(model, (x,)))
+    result, names = applied(rules.fusions, imported(model, x))
     assert names == [f"{kind}_batch_norm"]
     assert not [name for name in result.state if "running" in name or name.endswith(".weight")]
     assert_equal(result, model, (x,), 1e-5 if dtype is torch.float32 else 5e-3)
@@ -244,7 +245,7 @@ UNFOLDED: list[tuple[str, nn.Module, tuple[int, ...]]] = [
 
 @pytest.mark.parametrize(("name", "model", "size"), UNFOLDED, ids=[each[0] for each in UNFOLDED])
 def test_what_is_almost_a_batch_norm_of_channels_stays(name: str, model: nn.Module, size: tuple[int, ...]) -> None:
-    program = exported(model, (torch.randn(size),))
+    program = imported(model, torch.randn(size))
     assert rules.fusions(program) is program
 
 
@@ -261,7 +262,7 @@ def test_every_fusion_has_a_case() -> None:
 def test_a_result_with_other_strides_replaces_only_what_nobody_observes(observe: Function, fits: bool) -> None:
     module = Plain(lambda m, x: observe((y := (x.permute(0, 2, 1) * 1.5).exp()) / y.sum(-1, keepdim=True)))
     x = torch.linspace(-1, 1, 24).reshape(2, 3, 4)
-    made = rules.fusions(program := exported(module, (x,)))
+    made = rules.fusions(program := imported(module, x))
     torch.testing.assert_close(px.lower(made)(x), module(x))
     assert (made is not program, px.verify(made, infer=True)) == (fits, ())
 
@@ -269,13 +270,13 @@ def test_a_result_with_other_strides_replaces_only_what_nobody_observes(observe:
 def test_the_new_operators_run_without_the_autocast_around_the_rule() -> None:
     rule = px.rule(lambda x: torch.relu(x)).becomes(lambda m, x: functional.linear(x, m.call(torch.ops.aten.ones, [4, 4])))
     with torch.autocast("cpu"):
-        made = rule(exported(nn.ReLU(), (torch.ones(2, 4),)))
+        made = rule(imported(nn.ReLU(), torch.ones(2, 4)))
     assert px.verify(made, infer=True) == ()
 
 
 def test_a_module_that_is_called_with_two_sizes_is_left() -> None:
     module = Plain(lambda m, x: (m.full(x), m.full(torch.cat([x, x]))))
-    tree = px.transform(exported(module, (torch.ones(3, 4),)))
+    tree = px.transform(imported(module, torch.ones(3, 4)))
     assert "px.expand gives each call a body" in str(
         px.rule(lambda x, w, b: functional.linear(x, w, b)).becomes(lambda m, x, w, b: x @ w.t() + b).explain(tree)
     )

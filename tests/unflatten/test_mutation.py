@@ -64,12 +64,8 @@ class Copying(Linear):
         return self.linear(x) * self.n
 
 
-class Swapping(Linear):
+class Swapping(parent(linear=lambda: nn.Linear(3, 3), n=lambda: torch.zeros(3), m=lambda: torch.ones(3))):
     """Two buffers, each written from the other."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("m", torch.ones(3))
 
     def forward(self, x: Any) -> Any:
         old = self.n.clone()
@@ -210,12 +206,8 @@ for preserve in ((), ("a",)):
         LocalWritten.__name__ = f"Local{writer.__name__}"
         CASES.add(XB, preserve=preserve, crosses="decomposed")(LocalWritten)
 
-        class BufferGiven(parent(a=writer)):
+        class BufferGiven(parent(a=writer, m=lambda: torch.zeros(4, 3))):
             """Hands its own buffer to a child that writes it."""
-
-            def __init__(self) -> None:
-                super().__init__()
-                self.register_buffer("m", torch.zeros(4, 3))
 
             def forward(self, x: Any, b: Any) -> Any:
                 y = self.a(x, self.m)
