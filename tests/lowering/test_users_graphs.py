@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
+import purefx as px
 from tests.lowering.users import FORMS, KINDS, agree, lowered, mixed, mixed_args, three
-from tests.models import Tower, module_class
+from tests.models import Tower, module_class, parent
 
 EACH = pytest.mark.parametrize("to", KINDS)
 
@@ -71,6 +73,14 @@ def test_an_edited_graph_takes_effect(to: str) -> None:
     assert torch.equal(copy.deepcopy(module)(x), expected)
     assert torch.equal(torch.compile(module, backend="eager", fullgraph=True)(x), expected)
     torch._dynamo.reset()
+
+
+def test_a_child_whose_name_is_a_keyword_runs_and_its_parent_cannot_be_edited() -> None:
+    inner = module_class("Inner", lambda self, x: getattr(self, "class").deep(x), **{"class": lambda: parent(deep=nn.ReLU)()})
+    module = lowered(torch.export.export(inner(), (torch.ones(2),)))
+    assert torch.equal(module(-torch.ones(2)), torch.zeros(2))
+    with pytest.raises(px.errors.UnsupportedProgram, match=r"keywords \('class.deep'\) cannot appear in it; rename them"):
+        module.recompile()
 
 
 @pytest.fixture(autouse=True)

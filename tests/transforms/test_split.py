@@ -192,6 +192,23 @@ def test_state_that_bodies_of_operators_read_goes_with_the_operator() -> None:
     )
 
 
+class Held(parent(first=lambda: nn.Linear(4, 4), second=lambda: nn.Linear(4, 4))):
+    """Holds the second module under a name that it does not call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.spare = self.second
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(self.first(x))
+
+
+def test_a_name_that_nobody_reads_goes_where_its_tensor_is_read() -> None:
+    split = px.split_by_module(px.transform(px.import_ep(exported(Held(), torch.ones(1, 4)))), {"first": "a", "second": "b"})
+    names = {name for name in split.state.order if name.endswith("weight")}
+    assert names == {"a.first.weight", "b.second.weight", "b.spare.weight"}
+
+
 def by_hand(sizes: list[int], depths: list[int], parts: int) -> list[int]:
     """Return where the parts end, found among all ways to cut: the smallest bound, then cut by cut the best that is left."""
     count = len(sizes)
