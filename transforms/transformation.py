@@ -177,8 +177,8 @@ class Transformation:
     def _applied(self, program: Program, options: Mapping[str, Any]) -> Program:
         try:
             return self.apply(program, **options)
-        except RecursionError:
-            check(program)  # it does not recurse, and reports programs that nest too deep
+        except (LookupError, RecursionError, ValueError):
+            check(program)  # an invalid program, or one that nests too deep, is reported as such
             raise
         except TypeError:
             self._known(options)

@@ -166,9 +166,8 @@ def resolve_operator(namespace: str, name: str, overload: str) -> Callable[..., 
 
 def _find_operator(namespace: str, name: str, overload: str) -> Callable[..., Any] | None:
     try:
-        suffix = "" if overload == "default" else overload
-        registered = cast(Any, torch._C)._get_operation_overload(f"{namespace}::{name}", suffix)
-        found = getattr(getattr(getattr(torch.ops, namespace), name), overload) if registered is not None else None
+        known = cast(Any, torch._C)._get_operation_overload(f"{namespace}::{name}", "" if overload == "default" else overload)
+        found = getattr(getattr(getattr(torch.ops, namespace), name), overload) if known is not None else None
     except (AttributeError, RuntimeError, TypeError):
         return None
     return found if isinstance(found, OpOverload) else None

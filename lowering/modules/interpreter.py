@@ -19,9 +19,8 @@ from ...ir.analysis.history import action_of
 from ...ir.graph import Node
 from ...ir.meta import source_line
 from ...ir.names import FROM_ROOT, escaped
-from ...ir.torch_private import children_dict, current_modes, mode_objects, restore_modes
+from ...ir.torch_private import children_dict, current_modes, member_of, mode_objects, restore_modes
 from ..code.compiled import Body
-from ..code.source import member_of
 from .module import Lowered, Place, copy_graph, holds, runs_on
 
 

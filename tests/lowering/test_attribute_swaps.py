@@ -66,6 +66,9 @@ FLAT: dict[str, tuple[Made, str, Made]] = {
     "the weight of an embedding that is the head's as well": (
         lambda: Parent(lambda p, x: p.head(p.emb(x)), **_tied()), "emb", lambda: nn.Linear(4, 4, bias=False)
     ),
+    "the weight of a traced module": (
+        lambda: Parent(lambda p, x: p.a(x) * p.a.weight[0], a=nn.Linear(4, 4)), "a", lambda: torch.jit.trace(nn.Linear(4, 4), X)
+    ),
 }  # fmt: skip
 
 
@@ -75,6 +78,7 @@ def _tied() -> dict[str, nn.Module]:
     return {"emb": emb, "head": head}
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 @pytest.mark.parametrize("case", [*PRESERVED, *FLAT])
 def test_an_assignment_is_that_on_the_original(case: str) -> None:
     torch.manual_seed(0)

@@ -76,6 +76,12 @@ class Masked(nn.Module):
         return torch.softmax(x.masked_fill(x > 0, torch.finfo(x.dtype).min), -1)
 
 
+class Asserts(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        torch.ops.aten._assert_tensor_metadata(x, None, None, x.dtype)
+        return x + 1
+
+
 class Conditional(parent(linear=lambda: nn.Linear(4, 4))):
     def forward(self, x: torch.Tensor) -> Any:
         return torch.cond(x.sum() > 0, lambda y: self.linear(y), lambda y: y.sin(), (x,))
@@ -91,6 +97,7 @@ CASES: dict[str, tuple[nn.Module, tuple[Any, ...]]] = {
     "up and back": (Residual(), (X,)),
     "twice up and back": (Twice(), (X,)),
     "a mask": (Masked(), (X,)),
+    "an assertion": (Asserts(), (X,)),
     "attention": (nn.MultiheadAttention(4, 2, batch_first=True).eval(), (X[None], X[None], X[None])),
 }
 
