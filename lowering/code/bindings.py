@@ -15,7 +15,7 @@ import torch
 
 from ...ir.arguments import Arg, Items, Ref
 from ...ir.graph import Node, Op
-from ...ir.torch_private import NEURAL_FUNCTIONS, is_undisturbed, schema_of
+from ...ir.torch_private import NEURAL_FUNCTIONS, device_of, is_undisturbed, schema_of
 
 PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
 """The classes of plain tensors; subclasses may override ``__torch_function__``."""
@@ -162,7 +162,7 @@ def has_metadata(tensor: Any, dtype: Any, device: Any, layout: Any) -> bool:
     return (
         type(tensor) in PLAIN
         and tensor.dtype is dtype
-        and tensor.device == device
+        and device_of(tensor) == device
         and tensor.layout is layout
         and is_undisturbed()
     )

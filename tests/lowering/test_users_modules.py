@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -175,4 +176,5 @@ def test_wrapped_modules_train_as_eager(to: str, wrap: Callable[[Any], Any]) -> 
             grads = [p.grad.full_tensor() if hasattr(p.grad, "full_tensor") else p.grad for p in pair]
             torch.testing.assert_close(*grads, rtol=0, atol=0)
     finally:
+        time.sleep(0.02)  # the destructor of DDP joins threads of gloo with the GIL, which they may still wait for
         dist.destroy_process_group()

@@ -119,7 +119,7 @@ def read_below(flat: Program, node: Node) -> frozenset[str]:
         flat: a flat program.
         node: a node of its root.
 
-    >>> from purefx.ir import Graph
+    >>> from purefx.ir import Graph, Op
     >>> read_below(Program.of({"": Graph((), ())}), Node("y", Op("toy.rand")))
     frozenset()
     """
