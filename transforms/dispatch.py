@@ -75,8 +75,8 @@ def with_true_checks(program: Program) -> Program:
     >>> with_true_checks(program) is program
     True
     """
-    pairs = [(name, graph, [_true_check(node, graph) for node in graph.nodes]) for name, graph in program.graphs.items()]
-    return program.with_graphs({name: graph.with_nodes(nodes) for name, graph, nodes in pairs})
+    checked = {name: [_true_check(node, graph) for node in graph.nodes] for name, graph in program.graphs.items()}
+    return program.with_graphs({name: program.graphs[name].with_nodes(nodes) for name, nodes in checked.items()})
 
 
 def _true_check(node: Node, graph: Graph) -> Node:

@@ -154,7 +154,7 @@ def asserted(node: Node) -> tuple[Arg, ...]:
 
 
 def has_metadata(tensor: Any, dtype: Any, device: Any, layout: Any) -> bool:
-    """Return whether an assertion about a tensor holds, and skipping it is unobservable.
+    """Return whether an assertion about a tensor holds, and skipping it is unobservable where no mode sees functions.
 
     >>> has_metadata(torch.ones(2), torch.float32, torch.device("cpu"), torch.strided)
     True

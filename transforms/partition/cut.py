@@ -264,6 +264,7 @@ def cut(program: Program, placing: Placing, *, reserved: Iterable[str] = ()) -> 
     rank = {name: number for number, name in enumerate(home)}
     ids = Names(program.graphs)
     graphs = {name: program.graphs[name] for name in program.order[1:]}
+    # Reads choose their names before calls do.
     made = [_with_reads(graph, body.nodes, part, first, again, names) for part, body in enumerate(bodies)]
     nodes: list[Node] = []
     for tag, body, inside in zip(placing.names, bodies, made, strict=True):
