@@ -177,7 +177,7 @@ class Transformation:
     def _applied(self, program: Program, options: Mapping[str, Any]) -> Program:
         try:
             return self.apply(program, **options)
-        except (LookupError, RecursionError):
+        except (LookupError, ValueError, RecursionError):
             check(program)  # an invalid program, or one that nests too deep, is reported as such
             raise
         except TypeError:

@@ -53,6 +53,7 @@ BOTH = px.rule(lambda x: (torch.sin(x), torch.cos(x)))
 DYNAMIC = px.import_ep(exported(nn.ReLU(), torch.ones(4, 4), dynamic_shapes=({0: torch.export.Dim("d", min=2, max=64)},)))
 UNKNOWN = tree('graph @""(x) {\n  y = aten.relu.default(x)\n  return (y,)\n}')
 UNDEFINED = px.Program.of({"": px.Graph((), (px.Node("y", px.Op("toy.neg"), (px.Ref("z"),)),), (px.Ref("y"),))})
+TWICE = px.Program.of({"": px.Graph((), (px.Node("y", px.Op("toy.one")), px.Node("y", px.Op("toy.one"))), (px.Ref("y"),))})
 FORGETFUL = px.transformation()(forgets)  # pyright: ignore[reportArgumentType]
 
 EXPORT = "export it first: px.import_ep(torch.export.export(model, args))"
@@ -255,6 +256,7 @@ CALLS: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: P.pipeline_stage(FLAT, 0), ArgumentError,
      f"pipeline_stage {STAGES} a Program; px.lower_stages(program) makes them of a split one"),
     (lambda: P.split_by_tags(UNDEFINED, ["a"]), px.errors.InvalidProgram, "…'z'…"),
+    (lambda: P.split_balanced(TWICE, 2), px.errors.InvalidProgram, "…'y' is used already…"),
     (lambda: P.sum_tied_gradients(MODEL), ArgumentError, f"sum_tied_gradients {STAGES} a Model"),
     (lambda: P.to_script(FLAT, rewrite=legalize), ArgumentError,
      "rewrite must be the source of a function, not a function; pass inspect.getsource(a_pass)"),

@@ -285,9 +285,7 @@ CASES: dict[str, Refused] = {
         ),
     ),
     "programs that do not fit": (
-        lambda: one(Layer()), (), (
-            ("a", lambda: px.import_ep(torch.export.export(Pair(), (X,))), "return the same structure"),
-        ),
+        lambda: one(Layer()), (), (("a", lambda: px.import_ep(torch.export.export(Pair(), (X,))), "return the same structure"),)
     ),
     "state that others read": (Reads, (), (("emb", lambda: nn.Linear(4, 5), "the root reads its weight, and"),)),
     "state that others may read under another name": (
