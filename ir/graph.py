@@ -356,6 +356,11 @@ class Graph(Value, Displayed):
         inputs = tuple([Input(known[one.name].name, one.meta) if one.name in known else one for one in self.inputs])
         return Graph(inputs, tuple([node.renamed(known) for node in self.nodes]), replace_refs(self.output, known))
 
+    @property
+    def results(self) -> tuple[Arg, ...]:
+        """The results: the items of a tuple, or the one output."""
+        return self.output if type(self.output) is tuple else (self.output,)
+
     def output_refs(self) -> list[str]:
         """Return the names of the values that the output uses, in order, repeats kept."""
         return refs_in((self.output,))

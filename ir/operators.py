@@ -50,20 +50,18 @@ Declared = Mapping[Callable[..., Any], Effects]
 """Declared effects of operators of other libraries."""
 
 
-def op_of(target: Any, said: Declared | None = None) -> Op:
+def op_of(target: Any) -> Op:
     """Return the op that calls an operator.
 
     Args:
         target: an operator overload, an operator with one overload, a higher-order operator or a plain function.
-        said: the result of ``checked_declarations``: effects that override the registered or declared ones.
 
     >>> import torch
     >>> op_of(torch.ops.aten.add_.Tensor).effects.writes[0].name
     'self'
     """
     target = only_overload(target)
-    known = said.get(target) if said else None
-    return Op(op_name(target), effects_of(target) if known is None else known, target)
+    return Op(op_name(target), effects_of(target), target)
 
 
 def op(target: Callable[..., Any] | Op) -> Op:
@@ -100,6 +98,8 @@ def op(target: Callable[..., Any] | Op) -> Op:
 
 GETITEM = op_of(operator.getitem)
 """Selects one of several results."""
+
+CLONE = op_of(torch.ops.aten.clone.default)
 
 
 def checked_declarations(effects: Declared | None) -> Declared:

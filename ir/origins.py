@@ -127,6 +127,15 @@ def made_of(metas: Iterable[Meta], by: str = "") -> Meta:
     return MappingProxyType({ORIGIN: Made(found, by)}) if found else EMPTY_META
 
 
+def copied_meta(meta: Meta) -> Meta:
+    """Return the meta of a node for a new node that is made from it.
+
+    >>> dict(copied_meta({"val": 1}))
+    {'val': 1}
+    """
+    return MappingProxyType({**meta, **made_of([meta])})
+
+
 def with_origins_of(meta: Meta, others: Iterable[Meta], *, is_body: bool = False) -> Meta:
     """Return the meta of a value that also replaces others; the same object if they add no origin.
 
@@ -148,18 +157,6 @@ def with_origins_of(meta: Meta, others: Iterable[Meta], *, is_body: bool = False
     if len(found) < (1 if mine is None else 2):
         return meta
     return MappingProxyType({**meta, ORIGIN: Made(tuple(found), "", is_one=True, is_body=is_body)})
-
-
-def origin_only(meta: Meta) -> Meta:
-    """Return meta with the origin only, for a copy of a node that computes the same value.
-
-    Args:
-        meta: of the node.
-
-    >>> dict(origin_only({"val": 1}))
-    {}
-    """
-    return MappingProxyType({ORIGIN: meta[ORIGIN]}) if ORIGIN in meta else EMPTY_META
 
 
 def roots_at(origins: Iterable[Origin], path: str | None = None) -> list[Imported]:

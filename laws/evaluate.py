@@ -15,7 +15,7 @@ from attrs import cmp_using, define, field, frozen
 from ..ir.arguments import Arg, Body, Ref, thawed
 from ..ir.calls.argument_tree import key_paths
 from ..ir.calls.parts import original, part_names
-from ..ir.effects.resolved import program_effects, summary
+from ..ir.effects.resolved import written_slots
 from ..ir.graph import Call, Get, Input, Node, Op
 from ..ir.names import join
 from ..ir.program import Program
@@ -250,10 +250,7 @@ def written_state(program: Program) -> frozenset[str]:
     >>> written_state(Program.of({"": Graph((), (), ())}))
     frozenset()
     """
-    does = summary(program.main, program_effects(program)[program.root])
-    inputs = {formal.name: spec.slot for formal, spec in program.inputs if type(spec) is StateInput}
-    mutated = [spec.slot for spec in program.signature.outputs if type(spec) is StateMutation]
-    slots = {*does.writes_slots, *(inputs[name] for name in does.writes if name in inputs), *mutated}
+    slots = written_slots(program)
     return frozenset([name for name, slot in _state_names(program).items() if slot in slots])
 
 

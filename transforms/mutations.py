@@ -16,9 +16,9 @@ from ..ir.effects.declared import NodeEffects
 from ..ir.effects.resolved import UnionFind, node_effects, slot_views, storages, views_of
 from ..ir.graph import Graph, Node, Op, Stack, common_prefix
 from ..ir.inference import clone_value, values_of
-from ..ir.meta import EMPTY_META, Meta
-from ..ir.operators import op_of
-from ..ir.origins import made_of
+from ..ir.meta import EMPTY_META
+from ..ir.operators import CLONE, op_of
+from ..ir.origins import copied_meta
 from ..ir.program import Program
 from ..ir.rewriter import Rewriter
 from ..ir.signature import InputMutation, OutputSpec, StateInput, StateMutation, Token, UserInput, UserOutput
@@ -26,7 +26,6 @@ from .shared_bodies import alike
 from .transformation import UNLIMITED, Fuel, transformation
 
 COPY = op_of(torch.ops.aten.copy_.default)
-CLONE = op_of(torch.ops.aten.clone.default)
 
 SAVED = "saved_for_mutation"
 """The entry of meta that distinguishes a clone made here from one that the user wrote: ``functionalize`` removes it again."""
@@ -137,17 +136,13 @@ class _Writes:
         for mutation in self.mutations:
             place, stack = self._place(mutation)
             args = (Ref(mutation.target), saved.get(mutation.value, Ref(mutation.value)))
-            meta = self._copied(mutation.value)
+            meta = copied_meta(self.source.metas.get(mutation.value, EMPTY_META))
             copy = Node(self.edit.names.fresh("copy_"), COPY, args, (), stack, meta)
             self.edit.after(place, copy)
             if self.memory.find(mutation.value) not in inputs:  # else the caller gets the other input
                 same = Ref(mutation.value), True
                 output = [Ref(copy.name) if known == same else arg for arg, known in zip(output, self.output, strict=True)]
         return self.edit.graph(output=tuple(output))
-
-    def _copied(self, value: str) -> Meta:
-        meta = self.source.metas.get(value, EMPTY_META)
-        return MappingProxyType({**meta, **made_of([meta])})
 
     def _last_touches(self) -> tuple[dict[object, int], dict[object, int]]:
         uses: dict[object, int] = {}
@@ -182,9 +177,8 @@ class _Writes:
     def _clone(self, value: str) -> Ref:
         place = self._final(value)
         stack = self.source.nodes[place].stack if place >= 0 else ()
-        meta = self._copied(value)
-        known = {"val": clone_value(meta["val"])} if "val" in meta else {}
-        marked = MappingProxyType({**meta, **known, SAVED: True})
+        meta = copied_meta(self.source.metas.get(value, EMPTY_META))
+        marked = MappingProxyType({**meta, **clone_value(meta), SAVED: True})
         node = Node(self.edit.names.fresh("clone"), CLONE, (Ref(value),), (), stack, marked)
         self.edit.after(place, node, first=True)
         return Ref(node.name)

@@ -14,7 +14,7 @@ from typing import Any
 
 from attrs import evolve, field, frozen
 
-from ..ir.errors import ArgumentError, FuelError, PipelineError
+from ..ir.errors import ArgumentError, FuelError, PipelineError, PurefxError
 from ..ir.graph import Call, Get
 from ..ir.names import did_you_mean
 from ..ir.persistent import collector_paused
@@ -101,19 +101,6 @@ def without_fuel(name: str) -> FuelError:
     )
 
 
-GENERIC_LAWS = (
-    "the result is valid",
-    "the meaning is kept",
-    "the order of conflicting effects is kept",
-    "the input program is unchanged",
-    "doing it twice is doing it once",
-    "nothing to do gives the same object",
-    "it commutes with renaming",
-    "untouched graphs stay the same objects",
-)
-"""The laws of every transformation."""
-
-
 @frozen(slots=False)
 class Transformation:
     """A named pure function from programs to programs.
@@ -135,7 +122,7 @@ class Transformation:
     """Facts that may no longer hold."""
     inverse: str | None = None
     laws: tuple[str, ...] = ()
-    """Its laws beyond ``GENERIC_LAWS``, one sentence each."""
+    """Its laws beyond those of every transformation (``purefx.laws.law.GENERIC``), one sentence each."""
     proven: bool = False
     """Its laws are part of purefx's own tests: its result on a valid program is not verified again."""
     options: tuple[tuple[str, Any], ...] = ()
@@ -177,8 +164,9 @@ class Transformation:
     def _applied(self, program: Program, options: Mapping[str, Any]) -> Program:
         try:
             return self.apply(program, **options)
-        except (LookupError, ValueError, RecursionError):
-            check(program)  # an invalid program, or one that nests too deep, is reported as such
+        except (LookupError, ValueError, RecursionError) as error:
+            if not isinstance(error, PurefxError):
+                check(program)  # an invalid program, or one that nests too deep, is reported as such
             raise
         except TypeError:
             self._known(options)

@@ -178,31 +178,29 @@ def _reads(program: Program, graph: str, name: str) -> bool:
 def _behind(program: Program, graph: str, name: str, found: dict[Origin, None]) -> list[tuple[str, str]]:
     # Add the origin of a value to `found`, and return its operands if it has none.  The origin of a call also covers the
     # values that the call replaces.
-    metas, node = program.graphs[graph].metas, program.graphs[graph].by_name.get(name)
-    if name not in metas:
+    here = program.graphs[graph]
+    if name not in here.metas:
         return []
-    origin = origin_of(metas[name])
+    node, origin = here.by_name.get(name), origin_of(here.metas[name])
     if origin is not None:
         found[origin] = None
-    whole, index = ("", 0) if node is None else node.projection or ("", 0)
-    maker = program.graphs[graph].by_name.get(whole)
-    is_called = node is not None and Call in (type(node.do), None if maker is None else type(maker.do))
-    if origin is not None and not is_called:
+    whole, index = (node.projection if node is not None else None) or ("", 0)
+    maker = here.by_name.get(whole)
+    called = [one.do.graph for one in (node, maker) if one is not None and type(one.do) is Call]
+    if origin is not None and not called:
         return []
     if node is None:  # an input of a body: follow the arguments of the callers
-        place = next((number for number, formal in enumerate(program.graphs[graph].inputs) if formal.name == name), 0)
+        place = [formal.name for formal in here.inputs].index(name)
         calls = [(where, caller) for where in program.order for caller in program.graphs[where].callers]
-        given = [(where, caller.args[place]) for where, caller in calls
-                 if type(caller.do) is Call and caller.do.graph == graph]  # fmt: skip
-        return [(where, arg.name) for where, arg in given if type(arg) is Ref]
-    if type(node.do) is Call:
-        body = program.graphs[node.do.graph]
-        return [(node.do.graph, inner) for inner in (*[inner.name for inner in body.nodes], *body.output_refs())]
-    if maker is None or type(maker.do) is not Call:
+        passed = [(where, call.args[place]) for where, call in calls if type(call.do) is Call and call.do.graph == graph]
+        return [(where, arg.name) for where, arg in passed if type(arg) is Ref]
+    if not called:
         return [(graph, whole)] if whole else []
-    output = program.graphs[maker.do.graph].output
-    result = output[index] if type(output) is tuple and index < len(output) else None
-    return [(maker.do.graph, result.name)] if type(result) is Ref else [(graph, whole)]
+    body = program.graphs[called[0]]
+    if type(node.do) is Call:
+        return [(called[0], inner) for inner in (*body.by_name, *body.output_refs())]
+    result = body.output[index] if type(body.output) is tuple and index < len(body.output) else None
+    return [(called[0], result.name)] if type(result) is Ref else [(graph, whole)]
 
 
 SHOWN = 4

@@ -5,7 +5,7 @@ One walk from the root serves all queries; a body that is called twice has two i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from attrs import evolve
@@ -198,6 +198,19 @@ def times_called(program: Program) -> dict[str, int]:
     for name in reversed(program.bottom_up):
         for callee in program.graphs[name].callees:
             counts[callee] = counts.get(callee, 0) + counts[name]
+    return counts
+
+
+def call_counts(nodes: Iterable[Node]) -> dict[str, int]:
+    """Return the number of calls of each module in the stacks of nodes.
+
+    >>> call_counts([Node("y", Op("toy.neg"), stack=(Frame("a", 1), Frame("a.b")))])
+    {'a': 2, 'a.b': 1}
+    """
+    counts: dict[str, int] = {}
+    for node in nodes:
+        for frame in node.stack:
+            counts[frame.path] = max(counts.get(frame.path, 0), frame.call + 1)
     return counts
 
 

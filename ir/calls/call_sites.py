@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from attrs import frozen
 
-from ..arguments import Arg, Ref, refs_in
+from ..arguments import Arg, Ref
 from ..effects.resolved import item_of
 from ..errors import SwapError
 from ..graph import Call, Graph, Node, Op
@@ -64,7 +64,7 @@ def _convention(graph: Graph, signature: CallSignature) -> Convention | None:
     takes, gives = boundaries[TAKES.name].args, boundaries[GIVES.name].args
     first = _first_places(takes)
     results = _first_places(gives)
-    names = refs_in(graph.output if type(graph.output) is tuple else (graph.output,))
+    names = graph.output_refs()
     return Convention(
         signature,
         takes,
@@ -179,7 +179,7 @@ def flat_convention(graph: Graph) -> Convention:
     (0,)
     """
     takes = tuple([Ref(formal.name) for formal in graph.inputs])
-    given = tuple([Ref(name) for name in refs_in((graph.output,))])
+    given = tuple([Ref(name) for name in graph.output_refs()])
     single = type(graph.output) is not tuple
     in_spec = pytree.tree_structure(((0,) * len(takes), {}))
     signature = CallSignature(in_spec, pytree.tree_structure(0 if single else (0,) * len(given)))

@@ -241,9 +241,7 @@ def chain_of(program: Program, *, asked_by: str) -> Chain:
     makers: dict[str, tuple[int, int]] = {}
     for node in program.main.nodes:
         if type(node.do) is Call and node.do.instance.path in parts:
-            output = program.graphs[node.do.graph].output
-            several = type(output) is tuple
-            outputs: tuple[Arg, ...] = output if several else (output,)
+            several, outputs = type(program.graphs[node.do.graph].output) is tuple, program.graphs[node.do.graph].results
             numbers[node.name] = len(calls)
             if not several:
                 makers[node.name] = len(calls), 0

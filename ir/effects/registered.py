@@ -32,7 +32,7 @@ from ..torch_private import (
     is_effectful,
     overload_of,
     overloads_of,
-    schema_of,
+    parameters_of,
     side_effectful,
 )
 from .declared import ANYTHING, LIBRARIES, PURE, ArgAt, Effects, Unless
@@ -131,7 +131,7 @@ def _of_operator(name: str) -> Effects | None:
     overloads = [] if name in STRANGE else overloads_of(name)
     if not overloads:
         return None
-    plain = [overload for overload in overloads if not _is_out(overload)]
+    plain = [one for one in overloads if not any(each.kwarg_only and each.is_written for each in parameters_of(one))]
     every = [effects_of_schema(overload) for overload in plain]
     out = (OUT,) if len(plain) < len(overloads) else ()
     draws, writes = [one for one in every if one.random], [one for one in every if one.writes]
@@ -145,11 +145,6 @@ def _of_operator(name: str) -> Effects | None:
         unknown=any(one.unknown for one in every),
     )
     return PURE if made == PURE else made
-
-
-def _is_out(overload: Any) -> bool:
-    written = [arg for arg in schema_of(overload).arguments if arg.alias_info is not None and arg.alias_info.is_write]
-    return any(arg.kwarg_only for arg in written)
 
 
 def _named(places: Iterable[ArgAt]) -> tuple[ArgAt, ...]:
@@ -369,9 +364,7 @@ def declared_effects(target: Any) -> Effects | None:
     >>> declared_effects(print) is None
     True
     """
-    if not _said or type(target).__hash__ is None:
-        return None
-    return _said.get(target)
+    return None if type(target).__hash__ is None else _said.get(target)
 
 
 def is_foreign(target: Any) -> bool:

@@ -14,7 +14,7 @@ from ..arguments import bodies_in, refs_in
 from ..graph import Call, Get, Graph, Node
 from ..names import FROM_ROOT, join, nested
 from ..program import Program
-from ..signature import StateInput
+from ..signature import StateInput, StateMutation
 from .declared import NOTHING, ArgAt, Effects, NodeEffects, Shared, Unless, joined
 
 
@@ -233,21 +233,39 @@ def _results(graph: Graph, inner: Sequence[NodeEffects]) -> list[tuple[list[str]
     return found
 
 
-def node_effects(program: Program, graph: Graph, *, path: str = "") -> list[NodeEffects]:
+def node_effects(program: Program, graph: Graph) -> list[NodeEffects]:
     """Return the resolved effects of each node of a graph.
 
     Args:
         program: the program with the called bodies.
         graph: any graph.
-        path: the module of the graph, from the root.
 
     >>> from purefx.ir import Get, Graph, Node, Program
     >>> graph = Graph((), (Node("w", Get("weight")),))
     >>> node_effects(Program.of({"": graph}), graph)[0].aliases_slots
     ('weight',)
     """
-    does = resolver(program, graph, path=path)
-    return [does(node) for node in graph.nodes]
+    return list(map(resolver(program, graph), graph.nodes))
+
+
+def written_slots(program: Program, *, or_returned: bool = False) -> set[str]:
+    """Return the names of the state that a call may write.
+
+    Args:
+        program: at any stage.
+        or_returned: whether state that results may share memory with counts, because the caller may write it.
+
+    >>> from purefx.ir import Get, Graph, Node, Program, Ref
+    >>> program = Program.of({"": Graph((), (Node("w", Get("weight")),), (Ref("w"),))})
+    >>> written_slots(program), written_slots(program, or_returned=True)
+    (set(), {'weight'})
+    """
+    effects = summary(program.main, node_effects(program, program.main))
+    inputs = {formal.name: spec.slot for formal, spec in program.inputs if type(spec) is StateInput}
+    values = (*effects.writes, *(effects.aliases if or_returned else ()))
+    slots = (*effects.writes_slots, *(effects.aliases_slots if or_returned else ()))
+    mutated = [spec.slot for spec in program.signature.outputs if type(spec) is StateMutation]
+    return {*slots, *[inputs[name] for name in values if name in inputs], *mutated}
 
 
 def program_effects(program: Program) -> dict[str, list[NodeEffects]]:

@@ -15,7 +15,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, CustomObjArgument, InputKind
 
 from ..analysis.history import tracked
-from ..arguments import Arg, refs_in
+from ..arguments import Arg
 from ..calls.argument_tree import ArgumentTree
 from ..effects.declared import Effects
 from ..errors import InvalidProgram, UnsupportedProgram, Violation
@@ -111,7 +111,7 @@ class ExportedFront(Front):
         self.unplaced[at.job.name] = unplaced = frozenset([name for name, stack in stacks.items() if stack is None])
         strays = {node.name for node in nodes if not node.stack and (node.name in unplaced or is_from_region(node.meta))}
         if strays:
-            outside = {formal for formal in at.inputs if not is_root or formal in self.outside}.union(refs_in((graph.output,)))
+            outside = {formal for formal in at.inputs if not is_root or formal in self.outside}.union(graph.output_refs())
             nodes = place_strays(graph, strays, outside)
         if any(op.effects.scope for op in self.operators.all()):
             nodes = place_boundaries(nodes)
@@ -212,8 +212,7 @@ def read_signature(ep: ExportedProgram, root: Graph) -> Signature:
 
 def _check_lengths(ep: ExportedProgram, root: Graph) -> None:
     specs = ep.graph_signature
-    results = root.output if isinstance(root.output, tuple) else (root.output,)
-    counts = (("input", len(specs.input_specs), len(root.inputs)), ("output", len(specs.output_specs), len(results)))
+    counts = (("input", len(specs.input_specs), len(root.inputs)), ("output", len(specs.output_specs), len(root.results)))
     for what, fault, there in counts:
         if fault != there:
             text = f"the signature refers to {fault} {what}s, the graph has {there}"

@@ -21,6 +21,7 @@ import torch.fx.traceback
 from attrs import evolve, frozen
 
 from ..callables import class_name
+from ..calls.call_graph import call_counts
 from ..graph import Frame, Graph, Node, Stack, common_prefix
 from ..meta import PHASE, is_backward
 from ..names import is_name
@@ -378,11 +379,7 @@ def with_backward_calls(graph: Graph, backward: frozenset[str]) -> Graph:
     """
     if not backward:
         return graph
-    counts: dict[str, int] = {}
-    for node in graph.nodes:
-        if node.name not in backward:
-            for frame in node.stack:
-                counts[frame.path] = max(counts.get(frame.path, 0), frame.call + 1)
+    counts = call_counts([node for node in graph.nodes if node.name not in backward])
     moved: list[Node] = []
     for node in graph.nodes:
         if node.name in backward:

@@ -6,11 +6,20 @@ All inferred values of a program live in the fake mode of its inputs.
 from __future__ import annotations
 
 from .interpreter import CallValues, Interpreter, Run
-from .results import agrees, all_agree, disagreement_of_branches, returned_input, returned_operand, shown_value, values_of
+from .results import (
+    agrees,
+    all_agree,
+    as_tuple,
+    disagreement_of_branches,
+    returned_input,
+    returned_operand,
+    shown_value,
+    values_of,
+)
 from .values import UNKNOWN, ExampleValues, FakeValues, clone_value, described, fresh_mode, has_no_result, running
 
 __all__ = [
-    "UNKNOWN", "CallValues", "ExampleValues", "FakeValues", "Interpreter", "Run", "agrees", "all_agree",
+    "UNKNOWN", "CallValues", "ExampleValues", "FakeValues", "Interpreter", "Run", "agrees", "all_agree", "as_tuple",
     "clone_value", "described", "disagreement_of_branches", "fresh_mode", "has_no_result", "returned_input",
     "returned_operand", "running", "shown_value", "values_of",
 ]  # fmt: skip

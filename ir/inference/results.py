@@ -207,7 +207,7 @@ def disagreement_of_branches(node: Node, graphs: Mapping[str, Graph]) -> str | N
     known = [(f"the branch {name!r} returns", _results(graphs[name])) for name in names]
     pairs = [(one, other, False) for one, other in pairwise(known)]  # an operator can merge two sizes into a dynamic one
     if "val" in node.meta:
-        pairs += [(one, ("its meta has", _parts(node.meta["val"])), True) for one in known]
+        pairs += [(one, ("its meta has", as_tuple(node.meta["val"])), True) for one in known]
     for (who, mine), (other, theirs), sized in pairs:
         if len(mine) != len(theirs) or any(_differ(*both, sized=sized) for both in zip(mine, theirs, strict=True)):
             return f"{who} {', '.join(map(shown_value, mine))}, and {other} {', '.join(map(shown_value, theirs))}"
@@ -215,11 +215,15 @@ def disagreement_of_branches(node: Node, graphs: Mapping[str, Graph]) -> str | N
 
 
 def _results(graph: Graph) -> tuple[Any, ...]:
-    parts = _parts(graph.output)
-    return tuple([graph.metas.get(arg.name, {}).get("val") if type(arg) is Ref else None for arg in parts])
+    return tuple([graph.metas.get(arg.name, {}).get("val") if type(arg) is Ref else None for arg in as_tuple(graph.output)])
 
 
-def _parts(value: Any) -> tuple[Any, ...]:
+def as_tuple(value: Any) -> tuple[Any, ...]:
+    """Return the results of an operator: the items of a tuple or a list, or the one value.
+
+    >>> as_tuple([1, 2]), as_tuple(3)
+    ((1, 2), (3,))
+    """
     return tuple(value) if isinstance(value, tuple | list) else (value,)
 
 

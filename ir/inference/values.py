@@ -7,6 +7,7 @@ from collections.abc import Generator, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from functools import cache, cached_property
 from itertools import chain
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from ..arguments import thawed
 from ..errors import UnsupportedProgram
 from ..expression import UNCOMPUTABLE, Apply, Expr, InputDim, InputValue, Sym, evaluate, symbols_in
 from ..graph import Input, Node, Op
-from ..meta import freeze
+from ..meta import Meta, freeze
 from ..own_operators import is_boundary
 from ..program import Program
 from ..signature import InputSpec, LiteralType, NumberType, ObjectType, StateInput, TensorType, Token, UserInput
@@ -422,22 +423,23 @@ def without_autocast() -> AbstractContextManager[Any]:
     return stack
 
 
-def clone_value(value: Any) -> Any:
-    """Return the fake value of a clone: the value itself, unless the clone has other strides.
+def clone_value(meta: Meta) -> Meta:
+    """Return meta with the fake value of a clone: the value itself, unless the clone has other strides.
 
     Args:
-        value: the fake value of the cloned tensor.
+        meta: of the cloned value.
 
     >>> with running(fresh_mode()):
     ...     columns = torch.empty(3, 4)[:, 1:3]
-    >>> columns.stride(), clone_value(columns).stride()
+    >>> columns.stride(), clone_value({"val": columns})["val"].stride()
     ((4, 1), (2, 1))
     """
-    if not isinstance(value, FakeTensor):
-        return value
-    with running(value.fake_mode):
-        made = value.clone()
-    return value if list(map(str, made.stride())) == list(map(str, value.stride())) else made
+    value = meta.get("val")
+    if isinstance(value, FakeTensor):
+        with running(value.fake_mode):
+            made = value.clone()
+        value = value if list(map(str, made.stride())) == list(map(str, value.stride())) else made
+    return MappingProxyType({"val": value} if "val" in meta else {})
 
 
 def has_no_result(node: Node) -> bool:

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from attrs import evolve, frozen
 
+from ..analysis.numbers import SYMBOLIC
 from ..arguments import CONTAINERS, Record, arg_leaves, children_of, with_children
 from ..errors import StoreError, UnsupportedProgram
 from ..expression import OPERATORS, UNCOMPUTABLE, Apply, Expr, Sym, evaluate, leaves_in
@@ -39,8 +40,6 @@ from ..torch_private import (
     read_node_source,
     symbol_facts,
 )
-
-SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 @frozen(cache_hash=True)

@@ -200,8 +200,7 @@ def check_boundaries(whole: ProgramIndex) -> Iterator[Finding]:
     bodies, places = signatures_of_bodies(program), instance_paths(program)
     for name, scope in whole.graphs.items():
         # Results are identified by the names of their values.
-        output = scope.graph.output
-        results = output if type(output) is tuple else (output,)
+        results = scope.graph.results
         if name in bodies and not scope.is_root and any(type(result) is not Ref for result in results):
             yield scope.at(len(scope.graph.nodes), "a body with a preserved call signature returns something else than values")
         seen: set[object] = set()

@@ -18,7 +18,7 @@ import torch
 from attrs import define, field, frozen
 from torch.fx.immutable_collections import immutable_dict, immutable_list
 
-from ...ir.analysis.numbers import SYMBOLIC
+from ...ir.analysis.numbers import NUMBERS, SYMBOLIC
 from ...ir.arguments import same_arg
 from ...ir.callables import Parameter, plain_parameters
 from ...ir.calls.argument_tree import ArgumentTree
@@ -157,8 +157,6 @@ def _only(leaves: Sequence[Any]) -> Any:
 
 INFIX = frozenset({"-", "//", "/", "%", "==", "!=", "<", "<=", ">", ">="})
 """Operators that Python writes infix; others are called."""
-
-NUMBERS = (int, float, bool, *SYMBOLIC)
 
 Got = Callable[[Any, Any], str]
 """Describes a wrong input from its value and the value that its line of code returned."""

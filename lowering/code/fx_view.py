@@ -128,12 +128,11 @@ class _Builder:
 
     def node(self, node: Node) -> torch.fx.Node:
         do = node.do
-        create = self.made.create_node
+        create, kwargs = self.made.create_node, {key: self.arg(value) for key, value in node.kwargs}
         match do:
             case Get(slot=slot):
                 return create("get_attr", from_root(slot), name=node.name)
             case _ if node.name in self._module_calls:
-                kwargs = {key: self.arg(value) for key, value in node.kwargs}
                 return create("call_module", self._module_calls[node.name], self.arg(node.args[1:]), kwargs, name=node.name)
             case Call() if node.name in self.place.body.sites:
                 site = self.place.body.sites[node.name]
@@ -144,7 +143,6 @@ class _Builder:
             case _:
                 assert do.target is not None, "an operator without a callable is refused when bodies are compiled"
                 args = self.arg(node.args)
-                kwargs = {key: self.arg(value) for key, value in node.kwargs}
                 if isinstance(do.target, Method):
                     return create("call_method", do.target.name, args, kwargs, name=node.name)
                 return create("call_function", do.target, args, kwargs, name=node.name)

@@ -296,5 +296,4 @@ def code_of(arg: Arg, leaf: Callable[[Arg], str]) -> str:
 def _schema_names(operator: Any) -> frozenset[str]:
     if not isinstance(operator, OpOverload):
         return frozenset()
-    names = (argument.name for argument in schema_of(operator).arguments)
-    return frozenset(name for name in names if name.isidentifier() and not keyword.iskeyword(name))
+    return frozenset(filter(is_identifier, [argument.name for argument in schema_of(operator).arguments]))

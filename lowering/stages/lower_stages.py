@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import torch
@@ -329,10 +330,8 @@ def device_of_stage(module: torch.nn.Module) -> torch.device:
     >>> device_of_stage(torch.nn.ReLU())
     device(type='cpu')
     """
-    for tensors in (module.parameters(), module.buffers()):
-        for tensor in tensors:
-            return tensor.device
-    return torch.device("cpu")
+    tensor = next(chain(module.parameters(), module.buffers()), None)
+    return torch.device("cpu") if tensor is None else tensor.device
 
 
 def _check_frozen(stages: Stages, number: int, module: torch.nn.Module) -> None:

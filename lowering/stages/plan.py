@@ -24,7 +24,7 @@ from ...ir.graph import Graph, Input, Node
 from ...ir.importing.constraints import read_size
 from ...ir.meta import EMPTY_META, Meta
 from ...ir.names import FROM_ROOT, Names, is_below
-from ...ir.operators import op_of
+from ...ir.operators import CLONE, op_of
 from ...ir.persistent import pmap
 from ...ir.program import Module, Program
 from ...ir.rewriter import Relocation
@@ -323,7 +323,6 @@ CHECKS: tuple[Callable[[StagePlan], Iterator[str]], ...] = (
 
 
 CONTIGUOUS = op_of(torch.ops.aten.contiguous.default)
-CLONE = op_of(torch.ops.aten.clone.default)
 
 
 def stage_program(plan: StagePlan, number: int) -> Program:

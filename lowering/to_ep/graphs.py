@@ -5,7 +5,6 @@ They may contain only operators of torch and literals that print as Python.  Sta
 
 from __future__ import annotations
 
-import keyword
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +14,7 @@ from attrs import Factory, evolve, frozen
 
 from ...ir.analysis.numbers import SYMBOLIC
 from ...ir.arguments import TREES, Arg, Body, Items, Ref, bodies_in, thawed
+from ...ir.calls.call_graph import call_counts
 from ...ir.calls.parts import first_paths
 from ...ir.errors import UnsupportedProgram
 from ...ir.graph import Get, Graph, Input, Node, Op, Stack, place_of
@@ -49,7 +49,7 @@ def is_plain_name(name: str) -> bool:
     >>> is_plain_name("input"), is_plain_name("self"), is_plain_name("class"), is_plain_name("a b")
     (True, False, False, False)
     """
-    return name.isidentifier() and not keyword.iskeyword(name) and name not in RESERVED
+    return is_identifier(name) and name not in RESERVED
 
 
 def check_target(node: Node) -> Any:
@@ -370,9 +370,4 @@ def _forward_calls(program: Program) -> dict[str, int]:
     # The number of calls of each module in the forward; empty for a program without backward.
     if not any(type(spec) is LossOutput for spec in program.signature.outputs):
         return {}
-    counts: dict[str, int] = {}
-    for node in program.main.nodes:
-        if not is_backward(node.meta):
-            for frame in node.stack:
-                counts[frame.path] = max(counts.get(frame.path, 0), frame.call + 1)
-    return counts
+    return call_counts([node for node in program.main.nodes if not is_backward(node.meta)])

@@ -36,7 +36,7 @@ from ...ir.errors import InputError, UnsupportedProgram
 from ...ir.expression import Apply, Expr, InputDim, InputValue
 from ...ir.graph import Frame, Graph, Node
 from ...ir.inference import clone_value
-from ...ir.operators import op_of
+from ...ir.operators import CLONE
 from ...ir.own_operators import GIVES, TAKES, is_boundary
 from ...ir.persistent import collector_paused
 from ...ir.program import Program
@@ -68,8 +68,6 @@ from ...ir.torch_private import (
 from ...ir.verify import check
 from ...transforms.convert.devices import materialise
 from .graphs import GraphMaker, Made, Values
-
-CLONE = op_of(torch.ops.aten.clone.default)
 
 
 def apart(program: Program) -> Program:
@@ -126,9 +124,7 @@ def with_saved_values(program: Program) -> Program:
     names, clones, saved, used = graph.names(), list[Node](), dict[Arg, Ref](), set[Arg]()
 
     def clone(value: Ref, original: Ref) -> Ref:
-        meta = graph.metas[original.name]
-        known = {"val": clone_value(meta["val"])} if "val" in meta else {}
-        clones.append(Node(names.fresh("clone"), CLONE, (value,), meta=known))
+        clones.append(Node(names.fresh("clone"), CLONE, (value,), meta=clone_value(graph.metas[original.name])))
         return Ref(clones[-1].name)
 
     output: list[Arg] = []
@@ -383,9 +379,8 @@ STATE_KINDS = {SlotKind.PARAMETER: InputKind.PARAMETER, SlotKind.BUFFER: InputKi
 def _object(node: torch.fx.Node, value: Any) -> CustomObjArgument:
     # The fake value of an object contains the name of the node, so make one for each node.
     known = node.meta.get("val")
-    fake = known.fake_val if isinstance(known, CustomObjArgument) else None
-    made = CustomObjArgument(node.name, known.class_fqn if isinstance(known, CustomObjArgument) else script_class(value), fake)
-    node.meta["val"] = made
+    kind, fake = (known.class_fqn, known.fake_val) if isinstance(known, CustomObjArgument) else (script_class(value), None)
+    node.meta["val"] = made = CustomObjArgument(node.name, kind, fake)
     return made
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from purefx.ir.analysis.history import action_of
-from purefx.ir.arguments import bodies_in, refs_in
+from purefx.ir.arguments import bodies_in
 from purefx.ir.calls.call_graph import times_called
 from purefx.ir.effects.declared import NodeEffects
 from purefx.ir.effects.resolved import program_effects
@@ -78,7 +78,7 @@ class Tables:
         inputs = [one for one in graph.inputs if type(one) is Input] if isinstance(graph.inputs, tuple) else []
         by_node: Iterable[Any] = effects if effects is not None else [None] * len(nodes)
         output = safely(lambda: f"return {print_arg(graph.output)}")
-        used = safely(lambda: self.names(refs_in((graph.output,))), ())
+        used = safely(lambda: self.names(graph.output_refs()), ())
         rows = tuple([self.node(node, done) for node, done in zip(nodes, by_node, strict=True)])
         return self.graphs.add((tuple([self.input(one) for one in inputs]), rows, self.text(output), used))
 

@@ -15,7 +15,7 @@ from attrs import evolve, frozen
 from ...ir.calls.argument_tree import leaf_ranges
 from ...ir.calls.call_graph import all_instances
 from ...ir.calls.parts import part_names, with_listed
-from ...ir.effects.resolved import node_effects, summary
+from ...ir.effects.resolved import written_slots
 from ...ir.errors import NamingError, PipelineError, UnsupportedProgram
 from ...ir.graph import Call, Get, Graph
 from ...ir.importing.constants import with_constants
@@ -50,11 +50,7 @@ def made_constants(program: Program, names: Iterable[str]) -> frozenset[str]:
     found = {name for name in names if state[name].kind is SlotKind.BUFFER and is_made(name)}
     if not found:
         return frozenset()
-    does = summary(program.main, node_effects(program, program.main))
-    inputs = {formal.name: spec.slot for formal, spec in program.inputs if type(spec) is StateInput}
-    written = [*does.writes_slots, *(inputs[name] for name in does.writes if name in inputs)]
-    written += [spec.slot for spec in program.signature.outputs if type(spec) is StateMutation]
-    memory = {state[slot].storage for slot in written}
+    memory = {state[slot].storage for slot in written_slots(program)}
     return frozenset(name for name in found if state[name].storage not in memory)
 
 

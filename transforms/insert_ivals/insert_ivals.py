@@ -19,9 +19,8 @@ from ...ir.arguments import Ref
 from ...ir.effects.resolved import node_effects, storages
 from ...ir.graph import Node, Stack
 from ...ir.inference import clone_value
-from ...ir.meta import Meta
-from ...ir.operators import op_of
-from ...ir.origins import made_of
+from ...ir.operators import CLONE, op_of
+from ...ir.origins import copied_meta
 from ...ir.own_operators import is_boundary, user_stack
 from ...ir.persistent import grouped
 from ...ir.program import Program
@@ -31,7 +30,6 @@ from .sizes import sizes_again
 from .versions import BoundaryValue, Chain, Leaves, StateReads, boundary_values, chains, with_passed_arguments
 
 COPY = op_of(torch.ops.aten.copy_.default)
-CLONE = op_of(torch.ops.aten.clone.default)
 
 
 @transformation(
@@ -173,7 +171,8 @@ class _Insertion:
             if not is_last:
                 stack = self.graph.nodes[self.edit.position[value]].stack
                 args = (Ref(self._reader(chain, stack, begin)), Ref(value))
-                self.edit.after(begin, Node(self.edit.names.fresh("copy_"), COPY, args, (), stack, self._copied(value)))
+                meta = copied_meta(self.graph.metas[value])
+                self.edit.after(begin, Node(self.edit.names.fresh("copy_"), COPY, args, (), stack, meta))
             for crossing in found:
                 self._read_instead(crossing, chain)
 
@@ -191,9 +190,9 @@ class _Insertion:
         value = self._reader(chain, stack, number)
         # Views of the value must not change with the state: views of the state are made of a copy.
         if number == count or crossing.value in self.viewing[number]:
-            meta = self._copied(crossing.value)
-            known = {"val": clone_value(meta["val"])} if "val" in meta else {}
-            clone = Node(self.edit.names.fresh("clone"), CLONE, (Ref(value),), (), stack, MappingProxyType({**meta, **known}))
+            meta = copied_meta(self.graph.metas[crossing.value])
+            known = MappingProxyType({**meta, **clone_value(meta)})
+            clone = Node(self.edit.names.fresh("clone"), CLONE, (Ref(value),), (), stack, known)
             self.edit.before(number, clone)
             value = clone.name
         self.edit.use(number, crossing.value, Ref(value))
@@ -202,7 +201,3 @@ class _Insertion:
         if chain.slot is None:
             return chain.target
         return self.reads.read(self.graph.by_name[chain.target], chain.slot, number, stack)
-
-    def _copied(self, name: str) -> Meta:
-        meta = self.graph.by_name[name].meta
-        return MappingProxyType({**meta, **made_of([meta])})

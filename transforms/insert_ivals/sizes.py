@@ -21,9 +21,9 @@ from ...ir.analysis.numbers import SYMBOLIC
 from ...ir.arguments import Arg, Ref, replace_refs
 from ...ir.graph import Frame, Node, Op, Stack, common_prefix
 from ...ir.inference import values_of
-from ...ir.meta import Meta
+from ...ir.meta import ORIGIN, Meta
 from ...ir.operators import op_of
-from ...ir.origins import made_of, origin_only
+from ...ir.origins import made_of
 from ...ir.own_operators import is_boundary
 from ...ir.program import Program
 from ...ir.rewriter import Rewriter
@@ -199,7 +199,8 @@ class Sizes:
             if place is None and not ready:
                 todo += [(part, True), *[(inner, False) for inner in node.refs()]]
                 continue
-            again, meta = self.edit.names.fresh(part), MappingProxyType({"val": value, **origin_only(node.meta)})
+            again, origin = self.edit.names.fresh(part), node.meta.get(ORIGIN)
+            meta = MappingProxyType({"val": value} if origin is None else {"val": value, ORIGIN: origin})
             if place is not None:
                 self._read(place, again, key, scope, meta, new)
                 continue

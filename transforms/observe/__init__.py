@@ -20,7 +20,7 @@ from ...ir.effects.resolved import program_effects
 from ...ir.errors import NamingError, UnsupportedProgram
 from ...ir.graph import Call, Get, Node, Op, Stack
 from ...ir.names import did_you_mean, is_below, join
-from ...ir.operators import op_of
+from ...ir.operators import CLONE
 from ...ir.own_operators import GIVES, TAKES
 from ...ir.program import Program
 from ...ir.rewriter import Rewriter
@@ -36,8 +36,6 @@ from ..outline.extraction import Scope, Walk
 from ..outline.merged import outlined_like
 from ..outline.outline import walked
 from ..state import sink_state
-
-CLONE = op_of(torch.ops.aten.clone.default)
 
 
 @frozen

@@ -77,13 +77,17 @@ def relay_skips(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
     nodes: list[Node] = []
     now: dict[str, str] = {}
     """The name of each relayed value after the last part that relayed it."""
+
+    def current(name: str) -> Ref:
+        return Ref(now.get(chain.value(name), chain.value(name)))
+
     for part, values in zip(chain.parts, through, strict=True):
-        first = {name: Ref(now.get(chain.value(name), chain.value(name))) for name in part.node.refs()}
+        first = {name: current(name) for name in part.node.refs()}
         body, args = program.graphs[part.graph], list(replace_refs(part.node.args, first))
         inputs, inner = list(body.inputs), body.names()
         results = {output: name for output, name in zip(part.outputs, part.given, strict=True) if name is not None}
         for value in values:
-            arg = Ref(now.get(value, value))
+            arg = current(value)
             if arg not in args:
                 inputs.append(Input(inner.fresh(value), value_only(metas[value])))
                 args.append(arg)
@@ -102,10 +106,10 @@ def relay_skips(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
         if len(results) != 1 and call.name in part.given:
             call = call.evolve(name=names.fresh(word_of(part.path)))
         nodes += with_results(call, tuple(results.values()), metas)
-    last = {name: Ref(now.get(chain.value(name), chain.value(name))) for name in program.main.output_refs()}
+    last = {name: current(name) for name in program.main.output_refs()}
     returned = dict(_returned(program, chain))
-    made = {name: Ref(chain.value(name)) for name in last}
-    output = [replace_refs(arg, last if at in returned else made) for at, arg in enumerate(program.main.output)]
+    original = {name: Ref(chain.value(name)) for name in last}
+    output = [replace_refs(arg, last if at in returned else original) for at, arg in enumerate(program.main.output)]
     graphs[program.root] = evolve(program.main, nodes=tuple(nodes), output=tuple(output))
     return program.with_graphs(graphs)
 

@@ -17,7 +17,7 @@ from ...ir.effects.dependencies import dependencies
 from ...ir.effects.resolved import node_effects
 from ...ir.errors import PartitionError
 from ...ir.graph import Get, Graph, Node, Op, Stack
-from ...ir.names import did_you_mean
+from ...ir.names import did_you_mean, way_to
 from ...ir.own_operators import is_boundary
 from ...ir.program import Program
 
@@ -35,13 +35,8 @@ class ByModule:
 
     def __call__(self, node: Node) -> str | None:
         """Return the tag of a node."""
-        for frame in reversed(node.stack):
-            path = frame.path
-            while path:
-                if path in self.of:
-                    return self.of[path]
-                path = path.rpartition(".")[0]
-        return self.of.get("")
+        paths = [path for frame in reversed(node.stack) for path in reversed(way_to(frame.path))]
+        return next((self.of[path] for path in (*paths, "") if path in self.of), None)
 
 
 TagOf = Mapping[str, str] | Callable[[Node], str | None] | None
@@ -167,15 +162,9 @@ def module_paths(program: Program) -> frozenset[str]:
     >>> sorted(module_paths(Program.of({"": Graph((), ())})))
     ['']
     """
-    found: set[str] = {"", *(module.path for module in program.modules)}
-    for stack in {node.stack for node in program.main.nodes}:
-        found.update(frame.path for frame in stack)
-    for path in tuple(found):
-        above = path.rpartition(".")[0]
-        while above not in found:
-            found.add(above)
-            above = above.rpartition(".")[0]
-    return frozenset(found)
+    frames = {frame for stack in {node.stack for node in program.main.nodes} for frame in stack}
+    paths = {each.path for each in (*program.modules, *frames)}
+    return frozenset(["", *[above for path in paths for above in way_to(path)]])
 
 
 def backward_edge(

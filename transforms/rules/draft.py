@@ -17,7 +17,7 @@ import torch
 from ...ir.analysis.history import made_of_value
 from ...ir.arguments import Ref, replace_refs
 from ...ir.calls.call_graph import all_instances
-from ...ir.effects.resolved import node_effects, summary
+from ...ir.effects.resolved import written_slots
 from ...ir.errors import RuleError
 from ...ir.graph import Call, Graph, Node
 from ...ir.importing.calls import is_from_region
@@ -26,7 +26,7 @@ from ...ir.meta import OF_A_VALUE, ORIGIN, Meta, without_value
 from ...ir.names import Names, join, nested
 from ...ir.origins import made_of, with_replaced_origins
 from ...ir.program import Program
-from ...ir.signature import StateGradient, StateInput, StateMutation
+from ...ir.signature import StateGradient, StateInput
 from ...ir.state import Slot, SlotKind
 from ...ir.state_changes import state_uses, with_slots, without_slots
 from ...ir.tensors import TensorIds
@@ -220,10 +220,7 @@ class Pending:
     @cached_property
     def _written(self) -> frozenset[int]:
         # The memory that the program writes, or returns to a caller who may write it; rules add no writes.
-        effects = summary(self.program.main, node_effects(self.program, self.program.main))
-        names = [name for name in (*effects.writes, *effects.aliases) if name in self.inputs]
-        slots = {*effects.writes_slots, *effects.aliases_slots, *[self.inputs[name] for name in names]}
-        slots.update(spec.slot for spec in self.program.signature.outputs if type(spec) is StateMutation)
+        slots = written_slots(self.program, or_returned=True)
         return frozenset(self.program.state[slot].storage for slot in slots if slot in self.program.state)
 
     def tensor(self, slot: str) -> torch.Tensor | None:

@@ -16,18 +16,17 @@ from attrs import define, field
 from ...ir.analysis.numbers import computed_of
 from ...ir.arguments import Arg, Ref, bodies_in, thawed
 from ...ir.calls.call_graph import all_instances
-from ...ir.effects.declared import NodeEffects
-from ...ir.effects.resolved import program_effects, summary
+from ...ir.effects.resolved import program_effects, written_slots
 from ...ir.graph import Get, Graph, Node, Op
 from ...ir.importing.constants import with_constants
-from ...ir.inference import values_of
+from ...ir.inference import as_tuple, values_of
 from ...ir.meta import ORIGIN, Meta
 from ...ir.names import join
 from ...ir.origins import made_of
 from ...ir.own_operators import is_boundary
 from ...ir.program import Program
 from ...ir.rewriter import Rewriter
-from ...ir.signature import StateGradient, StateInput, StateMutation
+from ...ir.signature import StateGradient, StateInput
 from ...ir.state import Slot, SlotKind, describe_tensor
 from ...ir.torch_private import FakeTensor, OpOverload, device_of
 from ..cleanup import infer
@@ -94,7 +93,7 @@ def fold_constants(program: Program, *, limit: int = LIMIT, parameters: bool = F
     (['get', 'aten.mul.Tensor(x,'], tensor([1.0000, 2.7183, 7.3891]))
     """
     effects = program_effects(program)
-    known = _Known(program, effects, parameters=parameters)
+    known = _Known(program, parameters=parameters)
     typed = infer(program)  # for the sizes of results before they are computed
     graphs, origins = dict[str, Graph](), dict[int, Meta]()
     for name in program.bottom_up:
@@ -108,21 +107,17 @@ def fold_constants(program: Program, *, limit: int = LIMIT, parameters: bool = F
 class _Known:
     """The constant state."""
 
-    def __init__(self, program: Program, effects: Mapping[str, list[NodeEffects]], *, parameters: bool) -> None:
+    def __init__(self, program: Program, *, parameters: bool) -> None:
         self.program = program
         self.places = all_instances(program)
         self.passed = {body for _, node in program.nodes() for body in bodies_in(node.args, node.kwargs)}
         self.kinds = {SlotKind.BUFFER, SlotKind.CONSTANT, *([SlotKind.PARAMETER] if parameters else [])}
-        self.unknown = self._unknown(effects)
+        self.unknown = self._unknown()
 
-    def _unknown(self, effects: Mapping[str, list[NodeEffects]]) -> set[int]:
+    def _unknown(self) -> set[int]:
         # Storages that a node may write, that the caller may write because they are returned, or that are loaded.
-        program, state = self.program, self.program.state
-        effect = summary(program.main, effects[program.root])
-        inputs = {formal.name: spec.slot for formal, spec in program.inputs if type(spec) is StateInput}
-        slots = [*effect.writes_slots, *effect.aliases_slots]
-        slots += [inputs[name] for name in (*effect.writes, *effect.aliases) if name in inputs]
-        slots += [spec.slot for spec in program.signature.outputs if isinstance(spec, StateMutation | StateGradient)]
+        state, gradients = self.program.state, [spec for spec in self.program.signature.outputs if type(spec) is StateGradient]
+        slots = [*written_slots(self.program, or_returned=True), *[spec.slot for spec in gradients]]
         found = {state[slot].storage for slot in slots if slot in state}
         found |= {slot.storage for _, slot in state.pairs if slot.kind not in self.kinds}  # trained under another name
         return found.union(*state.entangled)
@@ -201,8 +196,7 @@ class _Folding:
             return False
         name = target.name().partition("::")[2]
         tagged = {torch.Tag.nondeterministic_seeded, torch.Tag.nondeterministic_bitwise, torch.Tag.data_dependent_output}
-        inferred = self.inferred.get(node.name)
-        parts = inferred if isinstance(inferred, tuple | list) else (inferred,)
+        parts = as_tuple(self.inferred.get(node.name))
         small = all(isinstance(part, torch.Tensor) and _bytes(part) <= self.limit for part in parts)
         return small and not name.startswith(UNDEFINED) and tagged.isdisjoint(target.tags)
 
@@ -254,11 +248,7 @@ def _result(node: Node, do: Op, values: Mapping[str, Any], inferred: Any) -> Any
         return None
     if node.projection is not None:
         return found
-    mine, theirs = _parts(found), _parts(inferred)
+    mine, theirs = as_tuple(found), as_tuple(inferred)
     fits = len(mine) == len(theirs) and all(map(_has_contents, mine))
     same = fits and all(describe_tensor(one)[1:5] == describe_tensor(other)[1:5] for one, other in zip(mine, theirs, strict=True))
     return found if same else None
-
-
-def _parts(value: Any) -> tuple[Any, ...]:
-    return tuple(value) if isinstance(value, tuple | list) else (value,)

@@ -29,16 +29,6 @@ from ..memory import Memory, computes
 from ..transformation import UNLIMITED, Fuel, transformation
 
 
-def results_of(graph: Graph) -> tuple[Arg, ...]:
-    """Return the results of a body as a tuple.
-
-    >>> from purefx.ir import Ref
-    >>> results_of(Graph((), (), (Ref("x"), Ref("y")))), results_of(Graph((), (), Ref("x")))
-    ((Ref(name='x'), Ref(name='y')), (Ref(name='x'),))
-    """
-    return graph.output if type(graph.output) is tuple else (graph.output,)
-
-
 class Liveness:
     """The needed values of a whole program.
 
@@ -88,7 +78,7 @@ class Liveness:
                 self._pass(caller, (site.args[number],))
         elif type(node.do) is Call:
             self._need_call(graph, node)
-            for number in range(len(results_of(self.program.graphs[node.do.graph]))):
+            for number in range(len(self.program.graphs[node.do.graph].results)):
                 self._need_result(node.do.graph, number)
         elif (item := self._item(graph, node)) is not None:
             call, number = item
@@ -126,7 +116,7 @@ class Liveness:
     def _need_result(self, callee: str, number: int) -> None:
         if number not in self.results[callee]:
             self.results[callee].add(number)
-            self._need(callee, refs_in((results_of(self.program.graphs[callee])[number],)))
+            self._need(callee, refs_in((self.program.graphs[callee].results[number],)))
 
     def _pass(self, graph: str, args: tuple[Arg, ...]) -> None:
         names = refs_in(args)
@@ -268,8 +258,7 @@ class _Sweep:
         if self.name in self.found.fixed:
             return edit.graph()
         inputs = tuple([formal for formal in graph.inputs if formal.name in self.needed])
-        inputs = graph.inputs if len(inputs) == len(graph.inputs) else inputs
-        left, results = self._left(self.name), results_of(graph)
+        left, results = self._left(self.name), graph.results
         if left is None:
             return edit.graph(inputs=inputs)
         return edit.graph(
@@ -278,12 +267,12 @@ class _Sweep:
 
     def _left(self, body: str) -> list[int] | None:
         # The needed results of a body, if some are not needed.
-        results, needed = results_of(self.program.graphs[body]), self.found.results[body]
+        results, needed = self.program.graphs[body].results, self.found.results[body]
         return None if body in self.found.fixed or len(needed) == len(results) else sorted(needed)
 
     def _is_one(self, body: str) -> bool:
         # Whether a body will return its single result without a tuple.
-        left, results = self._left(body), results_of(self.program.graphs[body])
+        left, results = self._left(body), self.program.graphs[body].results
         return left is not None and len(left) == 1 and type(results[left[0]]) is Ref
 
     def _adjust(self, number: int, call: Node) -> None:
@@ -304,7 +293,7 @@ class _Sweep:
             edit.put(number, call.evolve(name=items[0].name, meta=items[0].meta) if items else call)
             return
         edit.put(number, call)
-        width = len(results_of(self.program.graphs[body]))
+        width = len(self.program.graphs[body].results)
         for node in items:
             place = (node.projection or ("", 0))[1] % width
             edit.put(edit.position[node.name], node.evolve(args=(Ref(call.name), left.index(place))))

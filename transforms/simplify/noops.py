@@ -141,7 +141,7 @@ class _Walk:
         memory = self.memory
         if memory.is_written(name) or memory.is_written(source):
             return False
-        if any(is_boundary(self.graph.by_name[user]) for user in self.graph.users.get(name, ()) if user in self.graph.by_name):
+        if any(is_boundary(self.graph.by_name[user]) for user in self.graph.users.get(name, ())):
             return False
         if name not in memory.given:
             return True
@@ -161,7 +161,6 @@ class _Step:
     before: Any
     after: Any
 
-    @property
     def is_alike(self) -> bool:
         """Whether both values are known, and have the same dtype, device, layout and sizes."""
         one, other = self.before, self.after
@@ -190,12 +189,8 @@ def _arguments(node: Node, target: Any) -> dict[str, Arg]:
     return found
 
 
-def _same_sizes(step: _Step) -> bool:
-    return step.is_alike
-
-
 def _slice(step: _Step) -> bool:
-    return step.arguments["start"] in (None, 0) and step.arguments["step"] == 1 and step.is_alike
+    return step.arguments["start"] in (None, 0) and step.arguments["step"] == 1 and step.is_alike()
 
 
 def _same_order(step: _Step) -> bool:
@@ -212,7 +207,7 @@ def _same_order(step: _Step) -> bool:
 
 def _keeps_layout(step: _Step) -> bool:
     kept = step.arguments.get("memory_format") in (None, torch.preserve_format) and not step.arguments.get("pin_memory")
-    return kept and step.is_alike
+    return kept and step.is_alike()
 
 
 def _cast(step: _Step) -> bool:
@@ -237,13 +232,13 @@ def _exact(step: _Step, *, neutral: int) -> bool:
     # Not for complex numbers, where infinity times zero is NaN; x - (-0.0) is not x for x = -0.0.
     number = step.arguments["other"]
     plain = type(number) in (int, float) and number == neutral and str(number) in (f"{neutral}", f"{neutral}.0")
-    exact = plain and step.arguments.get("alpha", 1) == 1 and step.is_alike and not step.before.is_complex()
+    exact = plain and step.arguments.get("alpha", 1) == 1 and step.is_alike() and not step.before.is_complex()
     return exact and step.is_fresh
 
 
 RULES: Mapping[str, Rule] = MappingProxyType({
-    **dict.fromkeys(["aten.view.default", "aten.reshape.default", "aten._unsafe_view.default"], _same_sizes),
-    **dict.fromkeys(["aten.expand.default", "aten.alias.default"], _same_sizes),
+    **dict.fromkeys(["aten.view.default", "aten.reshape.default", "aten._unsafe_view.default"], _Step.is_alike),
+    **dict.fromkeys(["aten.expand.default", "aten.alias.default"], _Step.is_alike),
     "aten.slice.Tensor": _slice,
     **dict.fromkeys(["aten.permute.default", "aten.transpose.int", "aten.t.default"], _same_order),
     **dict.fromkeys(["aten.to.dtype", "aten.to.device", "aten.to.dtype_layout"], _cast),

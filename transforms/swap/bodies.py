@@ -161,10 +161,9 @@ def graft(path: str, program: Program, names: Names, order: tuple[int, ...], cou
         graph = program.graphs[name]
         graphs[ids[name]] = graph.with_nodes([below.node(node).calling(ids.__getitem__) for node in graph.nodes])
     body = graphs[ids[program.root]]
-    output = body.output if type(body.output) is tuple else (body.output,)
-    returned = tuple([number for number, leaf in enumerate(output) if type(leaf) is Ref])
-    nodes = body.nodes if count is None else _with_boundaries(path, body, order, count, output)
-    left = tuple([output[number] for number in returned])
+    returned = tuple([number for number, leaf in enumerate(body.results) if type(leaf) is Ref])
+    nodes = body.nodes if count is None else _with_boundaries(path, body, order, count, body.results)
+    left = tuple([body.results[number] for number in returned])
     graphs[ids[program.root]] = Graph(body.inputs, nodes, left[0] if len(left) == 1 else left)
     return Graft(path, program, graphs, ids[program.root], returned)
 

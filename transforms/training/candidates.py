@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from attrs import frozen
 
-from ...ir.analysis.numbers import SYMBOLIC
+from ...ir.analysis.numbers import NUMBERS, SYMBOLIC
 from ...ir.arguments import Ref, refs_in
 from ...ir.graph import Get, Node, Op, Stack
 from ...ir.meta import Meta
@@ -329,10 +329,6 @@ def _multiplied(value: Any, operands: list[Any]) -> float:
         return 0.0
     elements = prod([example_number(size) for size in results[0].shape])
     return float(elements * max(example_number(tensors[0].shape[-1]), 1))
-
-
-NUMBERS = (int, float, *SYMBOLIC)
-"""Sizes and other numbers."""
 
 
 def example_bytes(value: Any) -> int:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
 
-import torch
 from attrs import frozen
 
 from ...ir.arguments import Ref, refs_in
@@ -22,7 +21,7 @@ from ...ir.errors import PartitionError
 from ...ir.graph import Call, Get, Graph, Node, place_of
 from ...ir.inference import clone_value
 from ...ir.meta import is_backward
-from ...ir.operators import op_of
+from ...ir.operators import CLONE
 from ...ir.own_operators import is_boundary
 from ...ir.program import Program
 from ...ir.rewriter import Rewriter
@@ -300,11 +299,7 @@ def with_saved_copies(program: Program) -> Program:
 
 def clone_of(graph: Graph, name: str, called: str) -> Node:
     """Return a node that clones a value of a graph."""
-    meta = graph.metas[name]
-    return Node(called, CLONE, (Ref(name),), meta={"val": clone_value(meta["val"])} if "val" in meta else {})
-
-
-CLONE = op_of(torch.ops.aten.clone.default)
+    return Node(called, CLONE, (Ref(name),), meta=clone_value(graph.metas[name]))
 
 
 class Contents:
