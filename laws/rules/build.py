@@ -27,7 +27,7 @@ from ...ir.signature import Constraints, Range, Signature, TensorType, UserInput
 from ...ir.state import Slot, SlotKind, State
 from ...ir.verify import verify
 from ...transforms import infer, lift_state
-from ..evaluate import evaluate
+from ..evaluate import evaluate, written_state
 from ..law import Case
 from ..purity import seeded
 from ..strategies.flow import Style, Value, tensor_kind
@@ -335,8 +335,9 @@ def _runs(case: Case, finite: Mapping[str, float]) -> bool:
             raise OverflowError(part.name)
 
     try:
-        with seeded(0), torch.no_grad():
-            evaluate(case.program, case.calls, TensorMachine(), seen=seen)
+        for leaves_alone in (None, written_state(case.program)) if finite else (None,):  # a caller may write returned state
+            with seeded(0), torch.no_grad():
+                evaluate(case.program, case.calls, TensorMachine(), seen=seen, leaves_alone=leaves_alone)
         return not case.computed(false_values, case.program)
     except Exception:  # noqa: BLE001  operators raise any exceptions
         return False
