@@ -322,7 +322,7 @@ class Operator:
 
 
 def role(part: Part) -> str:
-    """Return the role of a part: a variable, a tensor, an operator, an item, an index, an amount ..."""
+    """Return the role of a part: a variable, an operator, an item, a fact, a literal ..."""
     if not isinstance(part, fx.Node):
         return "list" if isinstance(part, list | tuple) else "tensor" if isinstance(part, torch.Tensor) else "literal"
     if "role" not in part.meta:
