@@ -77,18 +77,18 @@ class Value(fx.Proxy):
         is_operator = kind in ("operator", "arithmetic")
         returns = [schema_of(one).returns for one in operator_of(self.node).overloads] if is_operator else []
         are_lists = {len(each) > 1 or "List" in str(each[0].type) for each in returns} or {True, False}
-        if kind != "amount" and (type(index) is not int or are_lists == {False}):
+        if kind != "fact" and (type(index) is not int or are_lists == {False}):
             return _indexed(self, index if isinstance(index, tuple) else (index,))
         item = self.tracer.create_proxy("call_function", operator.getitem, (self, index), {})
-        return any_of(item, _indexed(self, (index,))) if kind != "amount" and False in are_lists else item
+        return any_of(item, _indexed(self, (index,))) if kind != "fact" and False in are_lists else item
 
     def __rtruediv__(self, number: Any) -> Any:
-        is_amount = role(self.node) == "amount"
-        return cast("Any", super()).__rtruediv__(number) if is_amount else self.reciprocal() * number  # as torch computes it
+        is_fact = role(self.node) == "fact"
+        return cast("Any", super()).__rtruediv__(number) if is_fact else self.reciprocal() * number  # as torch computes it
 
     def __rsub__(self, number: Any) -> Any:
-        is_amount = role(self.node) == "amount"
-        return cast("Any", super()).__rsub__(number) if is_amount else torch.rsub(cast("Any", self), number)
+        is_fact = role(self.node) == "fact"
+        return cast("Any", super()).__rsub__(number) if is_fact else torch.rsub(cast("Any", self), number)
 
     def __len__(self) -> int:
         raise TypeError("the length of a value is known only at a match; write x.size(0), or a variable")
@@ -126,7 +126,7 @@ def _indexed(value: Value, items: Sequence[Any]) -> Any:
             if any(one is not None for one in (each.start, each.stop, each.step)):
                 found = aten.slice.Tensor(found, dim, each.start, each.stop, 1 if each.step is None else each.step)
             dim = dim + 1
-        elif type(each) is int or (isinstance(each, fx.Proxy) and role(each.node) in ("variable", "amount")):
+        elif type(each) is int or (isinstance(each, fx.Proxy) and role(each.node) in ("variable", "fact")):
             found = aten.select.int(found, dim, each)
         else:
             raise RuleError("a pattern cannot index with a tensor: write torch.ops.aten.index.Tensor(x, [index])")
@@ -222,7 +222,7 @@ class _Tracer(GraphAppendingTracer):
         return Value(node, self)
 
     def iter(self, obj: fx.Proxy) -> Iterator[Any]:
-        if role(obj.node) not in ("variable", "amount"):
+        if role(obj.node) not in ("variable", "fact"):
             return super().iter(obj)  # raises
         return iter([self.create_proxy("call_function", _rest, (obj,), {})])
 
@@ -337,22 +337,22 @@ def operator_of(part: Part) -> Operator:
     return part.meta["operator"]  # type: ignore[no-any-return]
 
 
-SPECIAL: Mapping[Any, str] = {any_of: "any_of", through: "through", _rest: "rest", getattr: "amount"}
+SPECIAL: Mapping[Any, str] = {any_of: "any_of", through: "through", _rest: "rest", getattr: "fact"}
 
 
 def _role(part: fx.Node) -> str:
     if part.op == "placeholder":
         return "variable"
     if part.target in SPECIAL or (part.op == "call_method" and part.target in FACTS):
-        return SPECIAL.get(part.target, "amount")
+        return SPECIAL.get(part.target, "fact")
     is_python = getattr(part.target, "__module__", "") in ("_operator", "math")
     operands = set(map(role, part.args)) if is_python else set[str]()
-    if operands & {"amount"} and operands <= {"amount", "literal"}:
-        return "amount"
+    if operands & {"fact"} and operands <= {"fact", "literal"}:
+        return "fact"
     if part.target is operator.getitem:
         return "item"
     # A number that is computed from variables, as in `x.reshape(n * 2, -1)`, or an operator of tensors.
-    return "arithmetic" if operands and operands <= {"variable", "amount", "arithmetic", "literal"} else "operator"
+    return "arithmetic" if operands and operands <= {"variable", "fact", "arithmetic", "literal"} else "operator"
 
 
 def _operator(part: fx.Node) -> Operator:
