@@ -230,12 +230,12 @@ def _movable(whole: Program, of: list[int]) -> tuple[dict[str, int], set[int]]:
     # The part of each number that later parts could compute, too, and the parts that begin inside a region: there, nothing from
     # outside is recomputed, because sizes under vmap differ.
     graph = whole.main
-    numbers, done = numbers_in(graph), node_effects(whole, graph)
-    memory = storages(whole, graph, done)
-    depths = [0, *accumulate(opens - closes for closes, opens in [effect.scope for effect in done])]
+    numbers, effects = numbers_in(graph), node_effects(whole, graph)
+    memory = storages(whole, graph, effects)
+    depths = [0, *accumulate(opens - closes for closes, opens in [effect.scope for effect in effects])]
     written: set[object] = set()
     free: set[str] = set()
-    for node, effect, depth in list(zip(graph.nodes, done, depths[1:], strict=True))[::-1]:
+    for node, effect, depth in list(zip(graph.nodes, effects, depths[1:], strict=True))[::-1]:
         if effect.writes_slots:
             break
         read = [memory.find(name) for name in node.refs() if name not in numbers]

@@ -198,11 +198,9 @@ def backward_edge(
         if wanted[path[-1]] is not None:
             break
     path.reverse()
-    done = node_effects(program, program.main)
+    effects = node_effects(program, program.main)
     first, last = tags[low[path[0]]], tags[tag]
-    steps = [
-        f"    {shown(nodes[other])} {_why(nodes[one], done[one], nodes[other], done[other])}" for one, other in pairwise(path)
-    ]
+    steps = [f"    {shown(nodes[two])} {_why(nodes[one], effects[one], nodes[two], effects[two])}" for one, two in pairwise(path)]
     head = f"{shown(nodes[number])} has the tag {last!r}, which comes before {first!r}, but it depends on {shown(nodes[path[0]])}"
     return "\n".join([f"{head} of {first!r}:", *steps, f"put {first!r} before {last!r} in the tags, or tag differently"])
 
