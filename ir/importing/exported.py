@@ -214,9 +214,9 @@ def _check_lengths(ep: ExportedProgram, root: Graph) -> None:
     specs = ep.graph_signature
     results = root.output if isinstance(root.output, tuple) else (root.output,)
     counts = (("input", len(specs.input_specs), len(root.inputs)), ("output", len(specs.output_specs), len(results)))
-    for what, fault, there in counts:
-        if fault != there:
-            text = f"the signature refers to {fault} {what}s, the graph has {there}"
+    for what, described, there in counts:
+        if described != there:
+            text = f"the number of {what}s is {described} in the signature and {there} in the graph"
             raise InvalidProgram([Violation(f"signature-{what}s", text, advice="update ep.graph_signature with the graph")])
 
 

@@ -231,9 +231,9 @@ def _inputs(plan: StagePlan) -> Iterator[str]:
             case UserInput(type=TensorType() | LiteralType()):
                 pass
             case UserInput(type=kind):
-                number = f"a number ({kind.kind})" if type(kind) is NumberType else "not a tensor"
+                kind_text = f"a number ({kind.kind})" if type(kind) is NumberType else "not a tensor"
                 name = spec.argument or formal.name
-                yield f"the input {name} is {number}, but stages take tensors: export it as a constant or a tensor"
+                yield f"the input {name} is {kind_text}, but stages take tensors: export it as a constant or a tensor"
 
 
 def _outputs(plan: StagePlan) -> Iterator[str]:

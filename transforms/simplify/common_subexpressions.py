@@ -20,7 +20,7 @@ from ...ir.rewriter import Rewriter
 from ..memory import Memory, computes, state_of_inputs
 from ..shared_bodies import placed
 from ..transformation import UNLIMITED, Fuel, transformation
-from .dead_code import with_boundaries
+from .dead_code import bodies_with_boundaries
 
 
 @transformation(
@@ -81,7 +81,7 @@ class _Facts:
 
     def __init__(self, program: Program) -> None:
         self.placed = placed(program)
-        self.preserved = with_boundaries(program)
+        self.preserved = bodies_with_boundaries(program)
         self.frames = frozenset(program.call_signatures)
         self.parts = frozenset(part_names(program))
 

@@ -52,7 +52,7 @@ class Liveness:
         self.program = program
         self.effects = program_effects(program)
         self.parts = frozenset(part_names(program))
-        self.preserved = with_boundaries(program)
+        self.preserved = bodies_with_boundaries(program)
         """The bodies that contain boundaries of preserved calls, directly or through others."""
         self.values: defaultdict[str, set[str]] = defaultdict(set)
         """The needed inputs and nodes of each graph, by name."""
@@ -176,10 +176,10 @@ class Liveness:
                 self._need_node(graph, self.program.graphs[graph].by_name[writer])
 
 
-def with_boundaries(program: Program) -> frozenset[str]:
+def bodies_with_boundaries(program: Program) -> frozenset[str]:
     """Return the bodies that contain boundaries of preserved calls, directly or through others.
 
-    >>> with_boundaries(Program.of({"": Graph((), (), ())}))
+    >>> bodies_with_boundaries(Program.of({"": Graph((), (), ())}))
     frozenset()
     """
     found: set[str] = set()
