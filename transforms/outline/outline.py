@@ -158,9 +158,9 @@ def _not_allowed(program: Program, fuel: Fuel, flat: Collection[Frame]) -> Colle
     forgets={"flat", "deduplicated"},
     inverse="inline",
     laws=[
-        "inlining gives back the program",
+        "inlining restores the program",
         "a legal reordering of the program gives the same hierarchy",
-        "each call passes exactly the free values of its body and gives back exactly those that escape",
+        "each call passes exactly the free values of its body, and returns exactly the values that are used outside",
     ],
 )
 def outline(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:

@@ -28,7 +28,7 @@ from .placement import Placing
 @transformation(
     proven=True,
     forgets={"deduplicated"},
-    laws=["every part takes only what the part before it gives", "parts compute what they computed"],
+    laws=["every part accepts only results of the part before it", "every part computes the same values as before"],
 )
 def relay_skips(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
     """Relay values that skip parts, so that each part uses only results of the previous one.

@@ -314,7 +314,7 @@ OF_CALLS = frozenset({"stacks", "scopes", "call-labels", "boundaries"})
     proven=True,
     forgets={"split", "deduplicated"},
     inverse="split_by_tags",
-    laws=["it gives back the program that was split, nodes in an order that is legal", "no name has a part in it afterwards"],
+    laws=["it restores the program before the split, with its nodes in a legal order", "no name contains a part"],
 )
 def join(program: Program) -> Program:
     """Join the parts of a split program.

@@ -27,9 +27,9 @@ from .dead_code import bodies_with_boundaries
     proven=True,
     forgets={"deduplicated"},
     laws=[
-        "no operator is left that does what an earlier one did, with the same operands and without effects",
+        "no pure operator repeats an earlier one with the same operands",
         "outputs share memory as they did",
-        "no node is added, and none changes what it does",
+        "no node is added, and the remaining nodes keep their operators",
     ],
 )
 def eliminate_common_subexpressions(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:

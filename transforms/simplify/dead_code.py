@@ -194,8 +194,8 @@ def bodies_with_boundaries(program: Program) -> frozenset[str]:
     proven=True,
     forgets={"deduplicated"},
     laws=[
-        "what is left is needed by an output or an effect",
-        "no node is added, and none changes what it does",
+        "an output or an effect needs every remaining node",
+        "no node is added, and the remaining nodes keep their operators",
         "inputs and outputs of the program stay",
     ],
 )
