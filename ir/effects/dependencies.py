@@ -110,8 +110,8 @@ def in_domains(members: list[tuple[tuple[str, ...], ...]]) -> Iterator[tuple[int
 
 
 def _message_edges(effects: list[NodeEffects], edges: list[set[int]]) -> None:
-    # The awaited process may itself wait for a message from or to this one, so messages do not pass waits.  Runs of messages
-    # and runs of waits alternate, each after the whole run before.
+    # The awaited process may itself wait for a message from or to this one, so messages do not pass waits.  Messages
+    # and waits form alternating runs; each node comes after all nodes of the run before.
     if not any(node_effect.message for node_effect in effects):
         return
     run, before, waiting = list[int](), list[int](), False  # the last run, the run before, the kind of the last

@@ -165,7 +165,7 @@ def slot_views(program: Program, slot: str) -> set[object]:
 
 
 def in_use(memory: UnionFind, graph: Graph, effects: Sequence[NodeEffects]) -> dict[object, set[object]]:
-    """Return, for the memory of a result in flight, the memory that is read until it is waited for.
+    """Map the memory of each unfinished communication result to the memory that the communication still reads.
 
     Args:
         memory: the result of ``storages`` with ``sent=False``.
