@@ -139,11 +139,11 @@ def any_of(*parts: Any) -> Any:
     Args:
         parts: the alternatives, tried in this order.
 
-    >>> Pattern.of(lambda x: any_of(torch.relu(x), x.clamp(0)))
-    any_of(relu(x), clamp(x, 0))
-
     Raises:
         RuleError: an alternative is a function.
+
+    >>> Pattern.of(lambda x: any_of(torch.relu(x), x.clamp(0)))
+    any_of(relu(x), clamp(x, 0))
     """
     value = next((part for part in parts if isinstance(part, fx.Proxy)), None)
     if functions := [part for part in parts if callable(part) and not isinstance(part, fx.Proxy | torch.Tensor)]:
@@ -161,11 +161,11 @@ def through(part: Any, chain: Any = None, *, views: bool = True, casts: bool = F
             ``expand``, ``contiguous``).
         casts: look through casts to another dtype.
 
-    >>> Pattern.of(lambda x, shape: torch.exp(through(torch.relu(x), shape)))
-    exp(through(relu(x), shape, True, False))
-
     Raises:
         RuleError: the chain is not a variable.
+
+    >>> Pattern.of(lambda x, shape: torch.exp(through(torch.relu(x), shape)))
+    exp(through(relu(x), shape, True, False))
     """
     if not isinstance(part, fx.Proxy):
         return part  # a pattern called with tensors
@@ -201,11 +201,11 @@ def module(where: Any) -> ModuleCall:
     Args:
         where: the path of a module from the root, in which ``*`` and ``?`` are wildcards; or a module class.
 
-    >>> module("layers.*.mlp").glob, module(torch.nn.Linear).type_name
-    ('layers.*.mlp', 'torch.nn.modules.linear.Linear')
-
     Raises:
         RuleError: ``where`` is neither.
+
+    >>> module("layers.*.mlp").glob, module(torch.nn.Linear).type_name
+    ('layers.*.mlp', 'torch.nn.modules.linear.Linear')
     """
     if isinstance(where, type) and issubclass(where, torch.nn.Module):
         return ModuleCall(None, f"{where.__module__}.{where.__qualname__}")
@@ -417,11 +417,11 @@ INSTEAD = "compute a new value (x + 1 for x.add_(1), torch.where or index_put fo
 def operator_named(function: Any) -> tuple[str, Sequence[Any]]:
     """Return the name of an operator, and its overloads that do not write.
 
-    >>> operator_named(torch.relu)
-    ('relu', [<OpOverload(op='aten.relu', overload='default')>])
-
     Raises:
         RuleError: no such operator exists.
+
+    >>> operator_named(torch.relu)
+    ('relu', [<OpOverload(op='aten.relu', overload='default')>])
     """
     function = overload_of(function.target if type(function) is Op else function)
     whole = str(getattr(function, "__name__", function))
