@@ -1,6 +1,6 @@
 """Names of values and graphs, and paths of modules.
 
-One grammar defines well-formed names; fresh names never collide.  Only this module joins and splits paths.
+One grammar defines well-formed names; fresh names never collide.  Paths are joined and made relative here.
 """
 
 from __future__ import annotations

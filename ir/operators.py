@@ -117,10 +117,10 @@ def checked_declarations(effects: Declared | None) -> Declared:
     if effects is not None and not isinstance(effects, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ArgumentError(f"effects is a dict, such as {{torch.ops.mylib.gelu: px.PURE}}, not {type(effects).__name__}")
     found: dict[Callable[..., Any], Effects] = {}
-    for op, said in (effects or {}).items():
+    for op, declared in (effects or {}).items():
         for target in overloads_in(op):
-            check_declaration(target, said)
-            found[target] = with_body_effects(target, said)
+            check_declaration(target, declared)
+            found[target] = with_body_effects(target, declared)
     return found
 
 

@@ -329,7 +329,7 @@ def reading_place(state: State, slot: str, stack: Stack) -> tuple[int, str]:
     """Return the depth in a stack at which a slot is read, and the name under which it is read.
 
     Args:
-        state: says which names are one tensor.
+        state: shows which names are one tensor.
         slot: the slot; its own name is preferred if it is below a call.
         stack: the module calls around the reader, outermost first.
 

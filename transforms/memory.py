@@ -1,8 +1,7 @@
-"""Memory of the values of one graph: its writers, the values that escape, and the dependency relation.
+"""Memory of the values of one graph: its writers and the values that escape.
 
-A transformation that replaces one value by another (a clean-up, a rule) uses it to check that the change is unobservable.  The
-dependency relation belongs to a graph in one module.  A body that several calls share is in several modules, and its callers
-determine which of its inputs and which state alias; ``precedences`` holds for all of them.
+A transformation that replaces one value by another (a clean-up, a rule) uses it to check that the change is unobservable.
+Callers of a body determine which of its inputs and state alias, so a body that writes treats them as one memory.
 """
 
 from __future__ import annotations

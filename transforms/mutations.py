@@ -120,9 +120,9 @@ class _Writes:
         self.mutations = mutations
         self.output = [(self.source.output[number], type(program.signature.outputs[number]) is UserOutput) for number in kept]
         """The other outputs, and whether the caller gets them."""
-        self.done: list[NodeEffects] = node_effects(program, self.source)
-        self.memory: UnionFind = storages(program, self.source, self.done)
-        self.views = views_of(program, self.done)
+        self.effects: list[NodeEffects] = node_effects(program, self.source)
+        self.memory: UnionFind = storages(program, self.source, self.effects)
+        self.views = views_of(program, self.effects)
         self.edit = Rewriter(self.source)
         self.last_use, self.last_write = self._last_touches()
 
@@ -148,7 +148,7 @@ class _Writes:
         uses: dict[object, int] = {}
         writes: dict[object, int] = {}
         find = self.memory.find
-        for number, (node, node_effect) in enumerate(zip(self.source.nodes, self.done, strict=True)):
+        for number, (node, node_effect) in enumerate(zip(self.source.nodes, self.effects, strict=True)):
             for name in node.refs():
                 uses[find(name)] = number
             uses[find(node.name)] = number
@@ -237,8 +237,8 @@ class _Backwards:
         self.source = program
         self.fuel = fuel
         self.graph = program.main
-        self.done: list[NodeEffects] = node_effects(program, self.graph)
-        self.views = views_of(program, self.done)
+        self.effects: list[NodeEffects] = node_effects(program, self.graph)
+        self.views = views_of(program, self.effects)
         self.index = {formal.name: number for number, formal in enumerate(self.graph.inputs)}
         self.values = values_of(self.graph)
         self.returned: list[Mutation] = []
@@ -267,7 +267,7 @@ class _Backwards:
 
     def walk(self) -> None:
         """Decide for every node whether it stays."""
-        for node, node_effect in zip(reversed(self.graph.nodes), reversed(self.done), strict=True):
+        for node, node_effect in zip(reversed(self.graph.nodes), reversed(self.effects), strict=True):
             if self._is_last_write(node) and self.fuel.burn("return", node.args[1].name, "instead of", node.name):
                 target, value = node.args[0].name, node.args[1].name
                 self.returned.append(Mutation(target, value))

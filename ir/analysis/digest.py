@@ -4,7 +4,6 @@ A body is a flat list of tokens in which every name is replaced by the position 
 digest; the hash of that list is its identity.  Literals are written with their type, operators with their effects.  The
 digest excludes meta, names (also of symbolic sizes), call numbers and the contents of tensors; it includes state accesses,
 module paths, and the dtype, shape and ties of tensors.
-
 """
 
 from __future__ import annotations

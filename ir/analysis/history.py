@@ -1,7 +1,7 @@
 """``history`` and ``became``: the sources of a node, and its descendants, step by step.
 
-Both read origins, which every rewrite writes (``../origins.py``), and versions (``versions.py``).  A result is a value that
-prints as a few lines.  The law of provenance checks that origins are right.
+Both read origins and versions (``../origins.py``).  A result is a value that prints as a few lines.  The law of
+provenance checks that origins are right.
 """
 
 from __future__ import annotations

@@ -171,7 +171,7 @@ class NodeEffects:
     aliases_slots: tuple[str, ...] = ()
     """State that its result may share storage with, without having it as an operand."""
     results: tuple[Shared, ...] = ()
-    """The same for each result of a call with several."""
+    """For a call with several results: the values and slots that each result may share storage with."""
     random: bool = False
     ordered: bool = False
     domains: tuple[tuple[str, ...], ...] = ()

@@ -37,22 +37,22 @@ def dependencies(program: Program, graph: Graph, *, path: str = "") -> list[list
     >>> dependencies(Program.of({"": graph}), graph)
     [[], [0]]
     """
-    does = resolver(program, graph, path=path)
-    done = [does(node) if _acts(node) else NOTHING for node in graph.nodes]
+    effects_of = resolver(program, graph, path=path)
+    effects = [effects_of(node) if _acts(node) else NOTHING for node in graph.nodes]
     edges = _data_edges(graph)
-    _chain(edges, [index for index, node_effect in enumerate(done) if node_effect.random])
-    _chain(edges, [index for index, node_effect in enumerate(done) if node_effect.ordered])
-    if any(node_effect.domains for node_effect in done):
-        for before, after in in_domains([node_effect.domains for node_effect in done]):
+    _chain(edges, [index for index, node_effect in enumerate(effects) if node_effect.random])
+    _chain(edges, [index for index, node_effect in enumerate(effects) if node_effect.ordered])
+    if any(node_effect.domains for node_effect in effects):
+        for before, after in in_domains([node_effect.domains for node_effect in effects]):
             edges[after].add(before)
-        _message_edges(done, edges)
-    _guard_edges(graph, done, edges)
-    if any(node_effect.writes or node_effect.writes_slots or node_effect.completes for node_effect in done):
+        _message_edges(effects, edges)
+    _guard_edges(graph, effects, edges)
+    if any(node_effect.writes or node_effect.writes_slots or node_effect.completes for node_effect in effects):
         # Alias sets are needed only if a node writes.
-        done = [does(node) if known is NOTHING else known for node, known in zip(graph.nodes, done, strict=True)]
-        _storage_edges(program, graph, done, edges)
-    if any(node_effect.scope != (0, 0) for node_effect in done):
-        _scope_edges(graph, done, edges)
+        effects = [effects_of(node) if known is NOTHING else known for node, known in zip(graph.nodes, effects, strict=True)]
+        _storage_edges(program, graph, effects, edges)
+    if any(node_effect.scope != (0, 0) for node_effect in effects):
+        _scope_edges(graph, effects, edges)
     return list(map(sorted, edges))
 
 
@@ -75,9 +75,9 @@ def _chain(edges: list[set[int]], members: list[int]) -> None:
         edges[after].add(before)
 
 
-def _guard_edges(graph: Graph, done: list[NodeEffects], edges: list[set[int]]) -> None:
+def _guard_edges(graph: Graph, effects: list[NodeEffects], edges: list[set[int]]) -> None:
     guard = -1
-    for index, (node, node_effect) in enumerate(zip(graph.nodes, done, strict=True)):
+    for index, (node, node_effect) in enumerate(zip(graph.nodes, effects, strict=True)):
         if node_effect is NOTHING:
             continue
         if guard >= 0 and (node_effect.writes or node_effect.writes_slots or node_effect.random or node_effect.domains):
@@ -109,13 +109,13 @@ def in_domains(members: list[tuple[tuple[str, ...], ...]]) -> Iterator[tuple[int
             last[key] = number
 
 
-def _message_edges(done: list[NodeEffects], edges: list[set[int]]) -> None:
-    # The awaited process may itself wait for a message from or to this one, so messages do not pass waits.  Runs of messages
-    # and runs of waits alternate, each after the whole run before.
-    if not any(node_effect.message for node_effect in done):
+def _message_edges(effects: list[NodeEffects], edges: list[set[int]]) -> None:
+    # The awaited process may itself wait for a message from or to this one, so messages do not pass waits.  Messages
+    # and waits form alternating runs; each node comes after all nodes of the run before.
+    if not any(node_effect.message for node_effect in effects):
         return
     run, before, waiting = list[int](), list[int](), False  # the last run, the run before, the kind of the last
-    for index, node_effect in enumerate(done):
+    for index, node_effect in enumerate(effects):
         for waits in [kind for kind, has in ((True, node_effect.waits), (False, node_effect.message)) if has]:
             if waits is not waiting:
                 run, before, waiting = [], run, waits
@@ -123,10 +123,10 @@ def _message_edges(done: list[NodeEffects], edges: list[set[int]]) -> None:
             run.append(index)
 
 
-def _scope_edges(graph: Graph, done: list[NodeEffects], edges: list[set[int]]) -> None:
+def _scope_edges(graph: Graph, effects: list[NodeEffects], edges: list[set[int]]) -> None:
     # Nodes between two boundaries of a region stay between them.
     boundary, inside = -1, list[int]()
-    for index, (node, node_effect) in enumerate(zip(graph.nodes, done, strict=True)):
+    for index, (node, node_effect) in enumerate(zip(graph.nodes, effects, strict=True)):
         if _only_names(node):
             continue
         if boundary >= 0:
@@ -143,15 +143,15 @@ def _only_names(node: Node) -> bool:
     return type(node.do) is Get or is_boundary(node)
 
 
-def _storage_edges(program: Program, graph: Graph, done: list[NodeEffects], edges: list[set[int]]) -> None:
-    memory = storages(program, graph, done, sent=False)
-    held = in_use(memory, graph, done)
-    written = {memory.find(name) for node_effect in done for name in node_effect.writes}
-    written |= {memory.find(name) for node_effect in done for name in node_effect.completes}
-    written |= {memory.find(slot_storage(program, slot)) for node_effect in done for slot in node_effect.writes_slots}
+def _storage_edges(program: Program, graph: Graph, effects: list[NodeEffects], edges: list[set[int]]) -> None:
+    memory = storages(program, graph, effects, sent=False)
+    held = in_use(memory, graph, effects)
+    written = {memory.find(name) for node_effect in effects for name in node_effect.writes}
+    written |= {memory.find(name) for node_effect in effects for name in node_effect.completes}
+    written |= {memory.find(slot_storage(program, slot)) for node_effect in effects for slot in node_effect.writes_slots}
     writer: dict[object, int] = {}
     readers: dict[object, list[int]] = {}
-    for index, (node, node_effect) in enumerate(zip(graph.nodes, done, strict=True)):
+    for index, (node, node_effect) in enumerate(zip(graph.nodes, effects, strict=True)):
         if _only_names(node):
             continue
         writes: set[object] = set()

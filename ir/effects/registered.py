@@ -198,8 +198,8 @@ def effects_of(target: Callable[..., Any]) -> Effects:
     >>> effects_of(torch.ops.aten.relu.default) is PURE
     True
     """
-    said = declared_effects(target)
-    return registered_effects(target) if said is None else said
+    declared = declared_effects(target)
+    return registered_effects(target) if declared is None else declared
 
 
 def registered_effects(target: Callable[..., Any]) -> Effects:
@@ -268,7 +268,7 @@ NAMESPACES = frozenset(
 A test compares them with the registry and with the sources of the installed torch.
 """
 
-_said: dict[Any, Effects] = {}
+_declared: dict[Any, Effects] = {}
 # The declarations made with ``declare``; nothing in the library writes it.
 
 
@@ -295,10 +295,10 @@ def declare(op: Callable[..., Any], effects: Effects | None) -> None:
     """
     for target in overloads_in(op):
         if effects is None:
-            _said.pop(target, None)
+            _declared.pop(target, None)
         else:
             check_declaration(target, effects)
-            _said[target] = with_body_effects(target, effects)
+            _declared[target] = with_body_effects(target, effects)
 
 
 def with_body_effects(target: Any, effects: Effects) -> Effects:
@@ -364,7 +364,7 @@ def declared_effects(target: Any) -> Effects | None:
     >>> declared_effects(print) is None
     True
     """
-    return None if type(target).__hash__ is None else _said.get(target)
+    return None if type(target).__hash__ is None else _declared.get(target)
 
 
 def is_foreign(target: Any) -> bool:
@@ -379,7 +379,7 @@ def is_foreign(target: Any) -> bool:
     return isinstance(target, OpOverload) and target.namespace not in NAMESPACES
 
 
-def lacking(said: Effects, known: Effects) -> str:
+def lacking(declared: Effects, known: Effects) -> str:
     """Return the known effects on operands and random numbers that a declaration lacks, in words.
 
     >>> from .declared import ANYTHING, PURE
@@ -387,11 +387,11 @@ def lacking(said: Effects, known: Effects) -> str:
     ('draws random numbers', '')
     """
     parts: list[str] = []
-    if not said.unknown:
-        parts += [f"writes {at.name!r}" for at in known.writes if at not in said.writes]
-        parts += [f"may return {at.name!r} or a view of it" for at in known.aliases if at not in said.aliases]
-    if known.random and not said.random:
+    if not declared.unknown:
+        parts += [f"writes {at.name!r}" for at in known.writes if at not in declared.writes]
+        parts += [f"may return {at.name!r} or a view of it" for at in known.aliases if at not in declared.aliases]
+    if known.random and not declared.random:
         parts.append("draws random numbers")
-    if known.unknown and not said.unknown:
+    if known.unknown and not declared.unknown:
         parts.append("may do anything")
     return ", ".join(parts)

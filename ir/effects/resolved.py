@@ -46,19 +46,19 @@ class UnionFind:
 
 
 def join_aliases(
-    found: UnionFind, graph: Graph, done: Sequence[NodeEffects], slot_key: Callable[[str], object], *, sent: bool = True
+    found: UnionFind, graph: Graph, effects: Sequence[NodeEffects], slot_key: Callable[[str], object], *, sent: bool = True
 ) -> None:
     """Join the values of a graph that may share memory with each other and with state.
 
     Args:
         found: the sets so far; values are keyed by name.
         graph: the graph.
-        done: the effects of its nodes.
+        effects: the effects of its nodes.
         slot_key: the key of a slot that a node names.
         sent: whether a result in flight counts as an alias of the sent memory (``in_use``).
     """
-    apart = unpacked_calls(graph, done)
-    for node, node_effect in zip(graph.nodes, done, strict=True):
+    apart = unpacked_calls(graph, effects)
+    for node, node_effect in zip(graph.nodes, effects, strict=True):
         if node.name in apart:
             for number, shared in enumerate(node_effect.results):
                 found.join((node.name, number), (node.name, shared.first))
@@ -72,9 +72,9 @@ def join_aliases(
                 found.join(node.name, other)
 
 
-def unpacked_calls(graph: Graph, done: Sequence[NodeEffects]) -> set[str]:
+def unpacked_calls(graph: Graph, effects: Sequence[NodeEffects]) -> set[str]:
     """Return the names of the calls with several results whose users all select one."""
-    apart = {node.name for node, node_effect in zip(graph.nodes, done, strict=True) if node_effect.results}
+    apart = {node.name for node, node_effect in zip(graph.nodes, effects, strict=True) if node_effect.results}
     if apart:
         apart.difference_update(graph.output_refs())
         for node in graph.nodes:
@@ -94,13 +94,13 @@ def item_of(node: Node) -> tuple[str, int] | None:
     return item if item is not None and item[1] >= 0 else None
 
 
-def storages(program: Program, graph: Graph, done: list[NodeEffects], *, sent: bool = True) -> UnionFind:
+def storages(program: Program, graph: Graph, effects: list[NodeEffects], *, sent: bool = True) -> UnionFind:
     """Return the sets of values of a graph that may share memory.
 
     Args:
         program: its state has the storages, its signature the state inputs.
         graph: the graph.
-        done: its ``node_effects``.
+        effects: its ``node_effects``.
         sent: see ``join_aliases``.
     """
     found = UnionFind()
@@ -110,18 +110,18 @@ def storages(program: Program, graph: Graph, done: list[NodeEffects], *, sent: b
                 found.join(formal.name, slot_storage(program, spec.slot))
     for module, other in program.state.entangled:
         found.join(("storage", module), ("storage", other))
-    join_aliases(found, graph, done, lambda slot: slot_storage(program, slot), sent=sent)
+    join_aliases(found, graph, effects, lambda slot: slot_storage(program, slot), sent=sent)
     return found
 
 
-def views_of(program: Program, done: Sequence[NodeEffects]) -> dict[str, set[object]]:
+def views_of(program: Program, effects: Sequence[NodeEffects]) -> dict[str, set[object]]:
     """Return the possible bases of each value of the root: inputs, storages of state, and values that are not views.
 
     If a value may be a view of either of two inputs, ``storages`` joins them; here they stay separate.
 
     Args:
         program: its signature has the state inputs.
-        done: the ``node_effects`` of the root.
+        effects: the ``node_effects`` of the root.
 
     >>> views_of(Program.of({"": Graph((), (), ())}), [])
     {}
@@ -130,16 +130,16 @@ def views_of(program: Program, done: Sequence[NodeEffects]) -> dict[str, set[obj
         formal.name: slot_views(program, spec.slot) if type(spec) is StateInput else {formal.name}
         for formal, spec in program.inputs
     }
-    return _bases(program.main, done, known, lambda slot: slot_views(program, slot))
+    return _bases(program.main, effects, known, lambda slot: slot_views(program, slot))
 
 
 def _bases(
-    graph: Graph, done: Sequence[NodeEffects], known: dict[str, set[object]], of_slot: Callable[[str], set[object]]
+    graph: Graph, effects: Sequence[NodeEffects], known: dict[str, set[object]], of_slot: Callable[[str], set[object]]
 ) -> dict[str, set[object]]:
     # The possible bases of each value: the bases of inputs and slots are known; the result of any operator but a view is new.
-    results = {node.name: effects.results for node, effects in zip(graph.nodes, done, strict=True) if effects.results}
-    for node, effects in zip(graph.nodes, done, strict=True):
-        values, slots, own = effects.aliases, effects.aliases_slots, object()
+    results = {node.name: effect.results for node, effect in zip(graph.nodes, effects, strict=True) if effect.results}
+    for node, effect in zip(graph.nodes, effects, strict=True):
+        values, slots, own = effect.aliases, effect.aliases_slots, object()
         item = item_of(node)
         if item is not None and item[0] in results:
             shared = results[item[0]][item[1]]
@@ -164,19 +164,19 @@ def slot_views(program: Program, slot: str) -> set[object]:
     return {("storage", one) for one in {storage, *(each for pair in pairs for each in pair)}}
 
 
-def in_use(memory: UnionFind, graph: Graph, done: Sequence[NodeEffects]) -> dict[object, set[object]]:
-    """Return, for the memory of a result in flight, the memory that is read until it is waited for.
+def in_use(memory: UnionFind, graph: Graph, effects: Sequence[NodeEffects]) -> dict[object, set[object]]:
+    """Map the memory of each unfinished communication result to the memory that the communication still reads.
 
     Args:
         memory: the result of ``storages`` with ``sent=False``.
         graph: the graph.
-        done: the effects of its nodes.
+        effects: the effects of its nodes.
 
     >>> in_use(UnionFind(), Graph((), (), ()), [])
     {}
     """
     found: dict[object, set[object]] = {}
-    for node, node_effect in zip(graph.nodes, done, strict=True):
+    for node, node_effect in zip(graph.nodes, effects, strict=True):
         if node_effect.sends:
             found.setdefault(memory.find(node.name), set()).update(map(memory.find, node_effect.sends))
     return found
@@ -285,7 +285,7 @@ def program_effects(program: Program) -> dict[str, list[NodeEffects]]:
         found[name] = [_effects_of(node, program, summaries) for node in graph.nodes]
         if name != program.root:
             summaries[name] = summary(graph, found[name])
-    found[program.root] = [_from_root(does, "") for does in found[program.root]]
+    found[program.root] = [_from_root(effects, "") for effects in found[program.root]]
     return found
 
 

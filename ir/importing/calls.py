@@ -94,7 +94,7 @@ def _inside(graph: Graph, base: Stack) -> Graph:
 
 
 def is_from_region(meta: Mapping[str, Any]) -> bool:
-    """Return whether the meta of a node says that a region operator made it.
+    """Return whether the meta of a node shows that a region operator made it.
 
     >>> is_from_region({"torch_fn": ("wrap_with_set_grad_enabled", "")}), is_from_region({})
     (True, False)

@@ -213,9 +213,9 @@ def read_signature(ep: ExportedProgram, root: Graph) -> Signature:
 def _check_lengths(ep: ExportedProgram, root: Graph) -> None:
     specs = ep.graph_signature
     counts = (("input", len(specs.input_specs), len(root.inputs)), ("output", len(specs.output_specs), len(root.results)))
-    for what, fault, there in counts:
-        if fault != there:
-            text = f"the signature refers to {fault} {what}s, the graph has {there}"
+    for what, described, there in counts:
+        if described != there:
+            text = f"the number of {what}s is {described} in the signature and {there} in the graph"
             raise InvalidProgram([Violation(f"signature-{what}s", text, advice="update ep.graph_signature with the graph")])
 
 

@@ -1,7 +1,7 @@
 """Bindings: the Python functions that torch generates, which run an operator in half the time of its overload.
 
-The code of a body contains a binding beside the overload where schema and arguments determine its meaning (``operands``).  The
-binding runs if the operands are plain tensors and, when the body starts, no mode intercepts functions; other operands, modes,
+If schema and arguments determine the meaning of a call (``operands``), the code has a binding beside the overload.  The binding
+runs if the operands are plain tensors and, when the body starts, no mode intercepts functions; other operands, modes,
 tracers and compilers get the overload.
 """
 

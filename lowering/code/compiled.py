@@ -50,13 +50,13 @@ def deferred(write: Callable[[], tuple[CodeType, Mapping[str, Any]]], name: str,
             run.__code__ = code
 
     # A separate code object, as dynamo caches compiled code on it.
-    first = _template(FIRST, _parameters(parameters)).replace(co_name=name)
+    first = _template(DEFERRED, _parameters(parameters)).replace(co_name=name)
     run = FunctionType(first, {"ready": run_while_tracing(ready), "__builtins__": builtins}, name)
     run.__globals__["whole"] = run
     return run
 
 
-FIRST = "def first({0}):\n ready()\n return whole({0})"
+DEFERRED = "def first({0}):\n ready()\n return whole({0})"
 
 RESTORING = """def restoring({0}):
  if is_compiling(): return run({0})

@@ -169,7 +169,7 @@ class _Writer:
             self.registers[formal.name] = self._register()
         self.parameters = tuple(self.registers.values())
         self.unseen = self._register()
-        """The register that holds whether no compiler traces the code and no mode sees functions: those get operators."""
+        """The register of a flag: no compiler traces the code, no mode intercepts functions.  Otherwise overloads run."""
         self.is_quick = False
         self.opened: list[str] = []
 

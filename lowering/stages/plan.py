@@ -231,9 +231,9 @@ def _inputs(plan: StagePlan) -> Iterator[str]:
             case UserInput(type=TensorType() | LiteralType()):
                 pass
             case UserInput(type=kind):
-                number = f"a number ({kind.kind})" if type(kind) is NumberType else "not a tensor"
+                kind_text = f"a number ({kind.kind})" if type(kind) is NumberType else "not a tensor"
                 name = spec.argument or formal.name
-                yield f"the input {name} is {number}, but stages take tensors: export it as a constant or a tensor"
+                yield f"the input {name} is {kind_text}, but stages take tensors: export it as a constant or a tensor"
 
 
 def _outputs(plan: StagePlan) -> Iterator[str]:
@@ -269,21 +269,21 @@ def _numbers(plan: StagePlan) -> Iterator[str]:
 
 
 def _writes(plan: StagePlan) -> Iterator[str]:
-    for part, done in zip(plan.chain.parts, plan.node_effects, strict=True):
-        for name in done.writes:
+    for part, effects in zip(plan.chain.parts, plan.node_effects, strict=True):
+        for name in effects.writes:
             yield (
                 f"{part.path} writes into its input {name}, which other parts would not see: put the write into the "
                 "part that makes the value, or export without it"
             )
-        if done.scope != (0, 0):
+        if effects.scope != (0, 0):
             yield f"{part.path} leaves a region (a gradient mode, an autocast) open for the next part: cut around the region"
 
 
 def _written_state(plan: StagePlan) -> Iterator[str]:
     # No other part may use memory that one part writes.
     users = _users(plan, by_storage=True)
-    for part, done in zip(plan.chain.parts, plan.node_effects, strict=True):
-        for slot in dict.fromkeys(done.writes_slots):
+    for part, effects in zip(plan.chain.parts, plan.node_effects, strict=True):
+        for slot in dict.fromkeys(effects.writes_slots):
             others = [name for name in users[plan.program.state[slot].storage] if name != part.path]
             if others:
                 yield (

@@ -41,7 +41,7 @@ there_and_back: Transformation = evolve(to_dtype, apply=_there_and_back)
 """``to_dtype`` to double precision and back."""
 
 
-@law("in double precision every value is what is said of it")
+@law("in double precision every value has its recorded type")
 def double_says_what_it_computes(transform: Transform, case: Case) -> list[str]:
     """Say which values are not what is said of them."""
     double = to_dtype(transform(case.program), torch.float64)
@@ -76,7 +76,7 @@ to_meta_and_back: Transformation = evolve(to_device, apply=_to_meta_and_back)
 """``to_device`` to the meta device and back, with the state that the program had."""
 
 
-@law("on the meta device everything is there, and every value is what is said of it")
+@law("on the meta device everything is there, and every value has its recorded type")
 def meta_says_what_it_computes(transform: Transform, case: Case) -> list[str]:
     """Say what is not on the meta device, and what is not what is said of it."""
     program = transform(case.program)

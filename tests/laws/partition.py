@@ -26,7 +26,7 @@ from tests.laws.aimed import law
 from tests.laws.aims import legal_tags, split_across_sizes, split_somewhere
 
 
-@law("the root only calls parts, which take and give exactly what crosses, in graph order")
+@law("the root only calls parts, which accept and return exactly the values that cross, in graph order")
 def parts_tight(transform: Transform, case: Case) -> list[str]:
     result = transform(case.program)
     root, found = result.main, list[str]()
@@ -96,7 +96,7 @@ def names_move(transform: Transform, case: Case) -> list[str]:
     return found
 
 
-@law("join gives the program back, state read once at each place, nodes in a legal order")
+@law("join restores the program, with one read of state at each place and its nodes in a legal order")
 def joins(transform: Transform, case: Case) -> list[str]:
     left, right = _given_back(case.program, join(transform(case.program)))
     found = [] if left == right else [f"joined, it is another program:\n{left}"]
@@ -118,7 +118,7 @@ def _given_back(program: Program, back: Program) -> tuple[Program, Program]:
     return left.with_main(evolve(left.main, nodes=in_order_of(left.main.nodes, right.main.nodes))), right
 
 
-@law("no name has a part in it afterwards")
+@law("no name contains a part")
 def no_parts(transform: Transform, case: Case) -> list[str]:
     result = transform(case.program)
     names = {module.path for module in case.program.modules if module.type_name == PART}
@@ -168,7 +168,7 @@ def _home(program: Program) -> dict[str, int]:
     return found
 
 
-@law("every part takes only what the part before it gives, and the last gives the results")
+@law("every part accepts only results of the part before it, and the last returns the results")
 def straight(transform: Transform, case: Case) -> list[str]:
     result = transform(case.program)
     home = _home(result)

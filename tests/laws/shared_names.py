@@ -115,7 +115,7 @@ def _size(size: Any, names: dict[str, str]) -> str:
     return names.setdefault(text, f"unknown {len(names)}") if text.startswith("u") else text
 
 
-@law("values that were taken away come back as they were, where the operator has a fake kernel")
+@law("removed values are inferred again, equal to before, where the operator has a fake kernel")
 def values_back(transform: Transform, case: Case) -> list[str]:
     bare, taken = without_some_values(case.program, seed=case.seed)
     before, result = described(case.program), transform(bare)

@@ -123,7 +123,7 @@ def views_go(transform: Transform, case: Case) -> list[str]:
     return found or case.differences(case.meaning(result), case.meaning(case.program))
 
 
-@law("what is computed of a constant and used inside is a constant, and means the same", aim=without_writes)
+@law("used results of operators on constants are constants, with the same values", aim=without_writes)
 def copies_fold(transform: Transform, case: Case) -> list[str]:
     dirty = with_copies(case.program)
     result = transform(dirty)
@@ -132,7 +132,7 @@ def copies_fold(transform: Transform, case: Case) -> list[str]:
     return found or case.differences(case.meaning(result), case.meaning(case.program))
 
 
-@law("state that was there stays, and what is added are constants", aim=copied)
+@law("existing state is unchanged, and only constants are added", aim=copied)
 def constants_added(transform: Transform, case: Case) -> list[str]:
     before, after = case.program.state, transform(case.program).state
     found = [f"{name} is another" for name in before if name not in after or after[name] is not before[name]]
@@ -152,7 +152,7 @@ def _shared(program: Program) -> set[tuple[int, int]]:
     return {(one, other) for one, other in combinations(range(len(output)), 2) if output[one] & output[other]}
 
 
-@law("no node is added, and none does something else", aim=viewed)
+@law("no node is added, and the remaining nodes keep their operators", aim=viewed)
 def nothing_new(transform: Transform, case: Case) -> list[str]:
     def shown(program: Program) -> Counter[str]:
         graphs = {name: program.graphs[name] for name in program.order}

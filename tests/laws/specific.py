@@ -96,7 +96,7 @@ def all_read(transform: Transform, case: Case) -> list[str]:
     return [f"{node.name} is read for nobody" for node in result.main.nodes if type(node.do) is Get and node.name not in used]
 
 
-@law("inlining gives back the program; exactly, where every call was one run of nodes")
+@law("inlining restores the program; exactly, if every call was one run of nodes")
 def inlines(transform: Transform, case: Case) -> list[str]:
     program, result = case.program, transform(case.program)
     called = {node.do.graph for _, node in result.nodes() if type(node.do) is Call}
@@ -119,7 +119,7 @@ def is_gathered(nodes: tuple[Node, ...]) -> bool:
     return True
 
 
-@law("each call passes exactly the free values of its body and gives back those that escape")
+@law("each call passes exactly the free values of its body, and returns the values that are used outside")
 def calls_tight(transform: Transform, case: Case) -> list[str]:
     result = transform(case.program)
     found: list[str] = []

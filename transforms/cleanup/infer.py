@@ -18,7 +18,7 @@ from ..transformation import transformation
 @transformation(
     proven=True,
     laws=[
-        "values that were taken away come back as they were",
+        "removed values are inferred again, equal to before",
         "a value stays the same object where nothing that it depends on has changed",
         "a value in a shared body is that of every call",
         "only meta changes",

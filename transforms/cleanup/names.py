@@ -220,7 +220,7 @@ REGISTERED = (SlotKind.PARAMETER, SlotKind.BUFFER)
     proven=True,
     laws=[
         "a tensor of the module has all the names that it has there, and no others",
-        "what the module does not have keeps its name",
+        "state that the module does not have keeps its name",
         "names that were lost come back",
     ],
 )

@@ -256,7 +256,7 @@ def materialise(program: Program, *, copy: bool, devices: Devices | None = None)
 @transformation(
     proven=True,
     laws=[
-        "on the meta device every value is what is said of it",
+        "on the meta device every value has its recorded type",
         "back from the meta device everything is where it was",
         "state that was tied, or shared memory, still does",
         "a program of that device is the same object",

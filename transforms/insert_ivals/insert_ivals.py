@@ -141,11 +141,11 @@ class _Insertion:
         waiting = grouped([(crossing.value, crossing) for crossing in crossed])
         if not waiting:
             return
-        done = node_effects(self.source, self.graph)
-        find = storages(self.source, self.graph, done).find
-        self.viewing = [node_effect.aliases for node_effect in done]
+        effects = node_effects(self.source, self.graph)
+        find = storages(self.source, self.graph, effects).find
+        self.viewing = [node_effect.aliases for node_effect in effects]
         self.find = find
-        for number, node_effect in enumerate(done):
+        for number, node_effect in enumerate(effects):
             for name in node_effect.writes:
                 self.written.setdefault(find(name), []).append(number)
         for chain in chains(self.source):

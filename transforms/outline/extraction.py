@@ -146,7 +146,7 @@ class Walk:
         self.root = Scope(None, None)
         self.scopes: list[Scope] = [self.root]
         """Each before those inside it, in calling order."""
-        self.returned = False
+        self.reentered = False
         """Whether a call was entered twice: then it is not contiguous, and the walk was stopped."""
         self.ids = Names(program.graphs)
         self.bodies = MovedBodies(program, self.ids) if len(program.order) > 1 else None
@@ -162,7 +162,7 @@ class Walk:
         self._homes: dict[str, Scope] = dict.fromkeys(self.values, self.root)
         """The scope that computes each value."""
         self._take(nodes)
-        if not self.returned:
+        if not self.reentered:
             self._finish()
 
     def _take(self, nodes: Sequence[Node]) -> None:
@@ -170,7 +170,7 @@ class Walk:
         for node in nodes:
             if node.stack is not self._stack:
                 self._enter(node.stack)
-                if self.returned:
+                if self.reentered:
                     return
             scope = self._current
             for name in node.refs():
@@ -203,7 +203,7 @@ class Walk:
             assert scope.parent is not None
             scope = scope.parent
         for frame, outer in zip(calls[shared:], around[shared:], strict=False):
-            self.returned = self.returned or frame in scope.entered
+            self.reentered = self.reentered or frame in scope.entered
             scope.entered.add(frame)
             inner = Scope(frame, scope, outer)
             scope.entries.append(inner)

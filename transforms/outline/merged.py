@@ -171,11 +171,11 @@ class _Merging:
         """Return the root and one body for each class, in calling order."""
         walk, root = self.walk, self.source.root
         names: dict[Scope | str, str] = {scope: walk.ids.fresh(str(scope.frame)) for scope in reversed(walk.scopes[1:])}
-        standing: dict[Hashable, dict[str, list[str]]] = {ROOT: {root: [""]}}
-        for number, members in self.members.items():
-            standing[number] = {names.get(one, str(one)): paths for one, paths in members.items()}
+        members: dict[Hashable, dict[str, list[str]]] = {ROOT: {root: [""]}}
+        for number, places in self.members.items():
+            members[number] = {names.get(one, str(one)): paths for one, paths in places.items()}
         types = {module.path: module.type_name for module in self.source.modules}
-        ids = ids_of(standing, types, frozenset(names.values()))
+        ids = ids_of(members, types, frozenset(names.values()))
         made = self._made(ids)
         graphs = {ids[ROOT]: walk.main(), **{ids[number]: self._shared(made[number], number) for number in self.members}}
         bodies = {one: ids[number] for one, number in self.classes.items() if isinstance(one, str)}

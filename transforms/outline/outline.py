@@ -26,9 +26,11 @@ from .extraction import Walk
 Item = Hashable
 """An item of a level: a frame (a module call), or the number of a node."""
 
-
 Edges = dict[Item, dict[Item, None]]
 """The predecessors of each item."""
+
+Calls = dict[Frame, None]
+"""Module calls, as an ordered set."""
 
 
 def gather(program: Program, flat: Collection[Frame]) -> tuple[list[Node], list[Frame]]:
@@ -45,26 +47,25 @@ def gather(program: Program, flat: Collection[Frame]) -> tuple[list[Node], list[
     stacks = [tuple([frame for frame in node.stack if frame not in flat]) if flat else node.stack for node in nodes]
     before = dependencies(program, program.main)
     order: list[int] = []
-    dissolved: dict[Frame, None] = dict.fromkeys(flat)
+    dissolved: Calls = dict.fromkeys(flat)
     todo: list[tuple[list[int], int]] = [(list(range(len(nodes))), 0)]
     while todo:
         run, depth = todo.pop()
         if depth < 0:
             order.extend(run)
             continue
-        pieces = _arrange(run, depth, stacks, before, program.call_signatures, dissolved)
-        for members, is_call in reversed(pieces):
+        for members, is_call in reversed(_arrange(run, depth, stacks, before, program.call_signatures, dissolved)):
             todo.append((members, depth + 1 if is_call else -1))
     return [nodes[number] for number in order], list(dissolved)
 
 
 def _arrange(
-    run: list[int], depth: int, stacks: list[Stack], before: list[list[int]], whole: Collection[Frame], flat: dict[Frame, None]
+    run: list[int], depth: int, stacks: list[Stack], before: list[list[int]], preserved: Collection[Frame], dissolved: Calls
 ) -> list[tuple[list[int], bool]]:
     items = {number: _item(number, depth, stacks) for number in run}
     edges = _item_edges(run, items, before)
-    while torn := _torn(edges, whole):
-        flat.update(torn)
+    while torn := _torn(edges, preserved):
+        dissolved.update(torn)
         for number in run:
             if items[number] in torn:
                 stacks[number] = (*stacks[number][:depth], *stacks[number][depth + 1 :])
@@ -78,10 +79,10 @@ def _item(number: int, depth: int, stacks: Sequence[Stack]) -> Item:
     return stacks[number][depth] if len(stacks[number]) > depth else number
 
 
-def _torn(edges: Edges, whole: Collection[Frame]) -> dict[Frame, None]:
-    # The calls in one dependency cycle, without those that must stay whole.
+def _torn(edges: Edges, preserved: Collection[Frame]) -> Calls:
+    # The calls in one dependency cycle, without the preserved ones.
     calls = sorted([item for item in _circle(edges) if isinstance(item, Frame)], key=lambda frame: (frame.path, frame.call))
-    torn = dict.fromkeys([call for call in calls if call not in whole])
+    torn = dict.fromkeys([call for call in calls if call not in preserved])
     if calls and not torn:
         frame = calls[0]
         raise UnsupportedProgram(
@@ -157,9 +158,9 @@ def _not_allowed(program: Program, fuel: Fuel, flat: Collection[Frame]) -> Colle
     forgets={"flat", "deduplicated"},
     inverse="inline",
     laws=[
-        "inlining gives back the program",
+        "inlining restores the program",
         "a legal reordering of the program gives the same hierarchy",
-        "each call passes exactly the free values of its body and gives back exactly those that escape",
+        "each call passes exactly the free values of its body, and returns exactly the values that are used outside",
     ],
 )
 def outline(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
@@ -198,7 +199,7 @@ def outline(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
         return program
     walk = walked(program)
     refused = _not_allowed(program, fuel, walk.flat)
-    return _walked(program, [*walk.flat, *refused]).program() if refused else walk.program()
+    return _contiguous_walk(program, [*walk.flat, *refused]).program() if refused else walk.program()
 
 
 def walked(program: Program) -> Walk:
@@ -210,7 +211,7 @@ def walked(program: Program) -> Walk:
     Raises:
         UnsupportedProgram: a call with a preserved signature cannot be contiguous.
     """
-    walk = _walked(program, ())
+    walk = _contiguous_walk(program, ())
     if flat := walk.flat:
         message = f"the call{'s'[: len(flat) > 1]} {', '.join(map(str, flat))} stay{'s'[: len(flat) == 1]}"
         warnings.warn(
@@ -219,9 +220,9 @@ def walked(program: Program) -> Walk:
     return walk
 
 
-def _walked(program: Program, flat: Collection[Frame]) -> Walk:
+def _contiguous_walk(program: Program, flat: Collection[Frame]) -> Walk:
     walk = Walk(program, program.main.nodes, flat)
-    if walk.returned:
+    if walk.reentered:
         walk = Walk(program, *gather(program, flat))
-        assert not walk.returned, "gathering makes every call contiguous"
+        assert not walk.reentered, "gathering makes every call contiguous"
     return walk

@@ -28,7 +28,7 @@ from .placement import Placing
 @transformation(
     proven=True,
     forgets={"deduplicated"},
-    laws=["every part takes only what the part before it gives", "parts compute what they computed"],
+    laws=["every part accepts only results of the part before it", "every part computes the same values as before"],
 )
 def relay_skips(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
     """Relay values that skip parts, so that each part uses only results of the previous one.
@@ -185,9 +185,9 @@ def move_non_tensor_nodes(program: Program, *, fuel: Fuel = UNLIMITED) -> Progra
     chain = chain_of(program, asked_by="move_non_tensor_nodes")
     whole = inline(program)
     home = {part.path: number for number, part in enumerate(chain.parts)}
-    of = [home[node.stack[0].path] for node in whole.main.nodes]
+    part_of = [home[node.stack[0].path] for node in whole.main.nodes]
     flat = without_part_names(whole, frozenset(part_names(program)))
-    bodies = _with_copies(whole, flat.main, of, [part.path for part in chain.parts], fuel)
+    bodies = _with_copies(whole, flat.main, part_of, [part.path for part in chain.parts], fuel)
     if bodies is None:
         return program
     flat = flat.with_main(flat.main.with_nodes([node for body in bodies for node in body]))
@@ -197,14 +197,14 @@ def move_non_tensor_nodes(program: Program, *, fuel: Fuel = UNLIMITED) -> Progra
     return with_bodies_of(program, made.evolve(facts=program.facts))
 
 
-def _with_copies(whole: Program, flat: Graph, of: list[int], paths: list[str], fuel: Fuel) -> list[list[Node]] | None:
+def _with_copies(whole: Program, flat: Graph, part_of: list[int], paths: list[str], fuel: Fuel) -> list[list[Node]] | None:
     # The nodes of each part, after copies of numbers that earlier parts computed; None if none is copied.
-    home, barred = _movable(whole, of)
+    home, barred = _movable(whole, part_of)
     names, used = flat.names(), set(flat.output_refs())
     bodies: list[list[Node]] = [[] for _ in paths]
     changed = False
     for part in range(len(paths) - 1, -1, -1):
-        kept = _still_needed([node for node, at in zip(flat.nodes, of, strict=True) if at == part], used, home)
+        kept = _still_needed([node for node, at in zip(flat.nodes, part_of, strict=True) if at == part], used, home)
         wanted = dict.fromkeys([name for node in kept for name in node.refs() if home.get(name, part) < part])
         todo = [name for name in wanted if part not in barred and fuel.burn("compute", repr(name), "in", paths[part])]
         copied = computed_of(todo, {name: flat.by_name[name] for name, made in home.items() if made < part})
@@ -230,16 +230,16 @@ def _still_needed(nodes: list[Node], used: set[str], home: Mapping[str, int]) ->
     return kept[::-1]
 
 
-def _movable(whole: Program, of: list[int]) -> tuple[dict[str, int], set[int]]:
+def _movable(whole: Program, part_of: list[int]) -> tuple[dict[str, int], set[int]]:
     # The part of each number that later parts could compute, too, and the parts that begin inside a region: there, nothing from
     # outside is recomputed, because sizes under vmap differ.
     graph = whole.main
-    numbers, done = numbers_in(graph), node_effects(whole, graph)
-    memory = storages(whole, graph, done)
-    depths = [0, *accumulate(opens - closes for closes, opens in [effect.scope for effect in done])]
+    numbers, effects = numbers_in(graph), node_effects(whole, graph)
+    memory = storages(whole, graph, effects)
+    depths = [0, *accumulate(opens - closes for closes, opens in [effect.scope for effect in effects])]
     written: set[object] = set()
     free: set[str] = set()
-    for node, effect, depth in list(zip(graph.nodes, done, depths[1:], strict=True))[::-1]:
+    for node, effect, depth in list(zip(graph.nodes, effects, depths[1:], strict=True))[::-1]:
         if effect.writes_slots:
             break
         read = [memory.find(name) for name in node.refs() if name not in numbers]
@@ -249,10 +249,10 @@ def _movable(whole: Program, of: list[int]) -> tuple[dict[str, int], set[int]]:
         written.update(memory.find(name) for name in effect.writes)
     home: dict[str, int] = {}
     formals = {formal.name for formal in graph.inputs}
-    for node, part in zip(graph.nodes, of, strict=True):
+    for node, part in zip(graph.nodes, part_of, strict=True):
         if node.name in free and all(name in home or name in formals for name in node.refs() if name in numbers):
             home[node.name] = part
     first: dict[int, int] = {}
-    for part, depth in zip(of, depths, strict=False):
+    for part, depth in zip(part_of, depths, strict=False):
         first.setdefault(part, depth)
     return home, {part for part, depth in first.items() if depth}

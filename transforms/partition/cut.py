@@ -28,7 +28,7 @@ from ..outline import outline
 from ..transformation import transformation
 from .placement import READ, Placing
 
-Where = dict[str, dict[int, None]]
+PartSets = dict[str, dict[int, None]]
 """The parts of a module or a slot."""
 
 
@@ -41,36 +41,36 @@ def below_parts(flat: Program, split: Program, names: tuple[str, ...], bodies: t
         names: the names of the parts.
         bodies: the id of the body of each part.
     """
-    where = _Where(flat, [split.graphs[body] for body in bodies])
+    parts_of = _PartsOf(flat, [split.graphs[body] for body in bodies])
     slots: dict[str, Slot] = {}
     for name in flat.state.order:
-        for part in sorted(where.slots[name]):
+        for part in sorted(parts_of.slots[name]):
             slots[f"{names[part]}.{name}"] = flat.state[name]
     modules = [*[module for module in flat.modules if not module.path], *[Module(name, PART) for name in names]]
     for module in flat.modules:
-        found = sorted(where.modules.get(module.path, ()))
+        found = sorted(parts_of.modules.get(module.path, ()))
         modules += [Module(f"{names[part]}.{module.path}", module.type_name, module.cell) for part in found]
     signatures = {
         Frame(f"{names[part]}.{frame.path}", frame.call): flat.call_signatures[frame]
         for frame in flat.call_signatures
-        for part in sorted(where.calls.get(frame, where.modules.get(frame.path, {0: None})))
+        for part in sorted(parts_of.calls.get(frame, parts_of.modules.get(frame.path, {0: None})))
     }
     return split.evolve(
         state=State(tuple(slots), pmap(slots)),
         modules=tuple(modules),
         call_signatures=pmap(signatures),
-        signature=flat.signature.with_slots(lambda slot: f"{names[min(where.slots[slot])]}.{slot}"),
+        signature=flat.signature.with_slots(lambda slot: f"{names[min(parts_of.slots[slot])]}.{slot}"),
     )
 
 
-class _Where:
+class _PartsOf:
     """Finds the parts of modules, module calls and slots; the dicts are ordered sets."""
 
     def __init__(self, flat: Program, bodies: list[Graph]) -> None:
         self.flat = flat
-        self.modules: Where = defaultdict(dict)
+        self.modules: PartSets = defaultdict(dict)
         self.calls: dict[Frame, dict[int, None]] = defaultdict(dict)
-        self.slots: Where = {name: {} for name in flat.state.order}
+        self.slots: PartSets = {name: {} for name in flat.state.order}
         for part, graph in enumerate(bodies):
             self._record(part, graph)
         self._place_unread()
@@ -259,7 +259,7 @@ def cut(program: Program, placing: Placing, *, reserved: Iterable[str] = ()) -> 
     home = dict.fromkeys([formal.name for formal in graph.inputs], -1)
     home.update((node.name, part) for part, body in enumerate(bodies) for node in body.nodes)
     names, metas = Names([*reserved, *home]), graph.metas
-    _give_and_take(graph, bodies, home, first)
+    _record_crossings(graph, bodies, home, first)
     again = {user for name, part in first.items() for user in users[name] if home[user] != part}
     rank = {name: number for number, name in enumerate(home)}
     ids = Names(program.graphs)
@@ -278,7 +278,7 @@ def cut(program: Program, placing: Placing, *, reserved: Iterable[str] = ()) -> 
     return program.evolve(graphs=pmap({program.root: Graph(graph.inputs, tuple(nodes), graph.output), **graphs}))
 
 
-def _give_and_take(graph: Graph, bodies: list[_Body], home: dict[str, int], first: dict[str, int]) -> None:
+def _record_crossings(graph: Graph, bodies: list[_Body], home: dict[str, int], first: dict[str, int]) -> None:
     # The values that cross boundaries: reads do not.
     for name, uses in graph.users.items():
         for user in uses if name not in first else ():
@@ -314,7 +314,7 @@ OF_CALLS = frozenset({"stacks", "scopes", "call-labels", "boundaries"})
     proven=True,
     forgets={"split", "deduplicated"},
     inverse="split_by_tags",
-    laws=["it gives back the program that was split, nodes in an order that is legal", "no name has a part in it afterwards"],
+    laws=["it restores the program before the split, with its nodes in a legal order", "no name contains a part"],
 )
 def join(program: Program) -> Program:
     """Join the parts of a split program.

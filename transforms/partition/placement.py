@@ -187,11 +187,9 @@ def backward_edge(
         if wanted[path[-1]] is not None:
             break
     path.reverse()
-    done = node_effects(program, program.main)
+    effects = node_effects(program, program.main)
     first, last = tags[low[path[0]]], tags[tag]
-    steps = [
-        f"    {shown(nodes[other])} {_why(nodes[one], done[one], nodes[other], done[other])}" for one, other in pairwise(path)
-    ]
+    steps = [f"    {shown(nodes[two])} {_why(nodes[one], effects[one], nodes[two], effects[two])}" for one, two in pairwise(path)]
     head = f"{shown(nodes[number])} has the tag {last!r}, which comes before {first!r}, but it depends on {shown(nodes[path[0]])}"
     return "\n".join([f"{head} of {first!r}:", *steps, f"put {first!r} before {last!r} in the tags, or tag differently"])
 
@@ -355,26 +353,26 @@ def place(program: Program, tags: tuple[str, ...], tag_of: TagOf) -> Placing:
 
 def _raised(start: list[int], unit: list[int], before: list[list[int]]) -> list[int]:
     # The least parts such that no node is before its dependencies, and each unit is in one part.
-    of, again = list(start), True
+    part_of, again = list(start), True
     while again:
         again = False
         for number, earlier in enumerate(before):
-            part = max([of[unit[other]] for other in earlier]) if earlier else NONE
-            if part > of[unit[number]]:
-                of[unit[number]] = part
+            part = max([part_of[unit[other]] for other in earlier]) if earlier else NONE
+            if part > part_of[unit[number]]:
+                part_of[unit[number]] = part
                 again = again or unit[number] != number  # other nodes of its unit may have users before it
-    return [of[first] for first in unit]
+    return [part_of[first] for first in unit]
 
 
 def _from_users(low: list[int], unit: list[int], before: list[list[int]]) -> list[int]:
     # Nodes whose dependencies have no part go to the first part that depends on them.
-    of = list(low)
+    part_of = list(low)
     while True:
-        last = list(of)
-        for number in range(len(of) - 1, -1, -1):
-            part = of[unit[number]]
+        last = list(part_of)
+        for number in range(len(part_of) - 1, -1, -1):
+            part = part_of[unit[number]]
             for other in [unit[other] for other in before[number]] if part != NONE else ():
-                if low[other] == NONE and (of[other] == NONE or part < of[other]):
-                    of[other] = part
-        if of == last:
-            return [of[first] for first in unit]
+                if low[other] == NONE and (part_of[other] == NONE or part < part_of[other]):
+                    part_of[other] = part
+        if part_of == last:
+            return [part_of[first] for first in unit]

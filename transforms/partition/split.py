@@ -89,8 +89,8 @@ def _reach(sums: Sequence[int], start: int, bound: int) -> int:
     forgets={"flat", "deduplicated"},
     inverse="join",
     laws=[
-        "join gives the program back, nodes in an order that is legal",
-        "the parts run in the order of the tags, and each takes and gives back exactly what crosses its boundary, in graph order",
+        "join restores the program, with its nodes in a legal order",
+        "the parts run in tag order; each accepts and returns exactly the values that cross its boundary, in graph order",
         "each part has exactly the state that it reads, and state that one part reads is in one part",
     ],
 )

@@ -95,7 +95,7 @@ class Search:
         """Find the ways in which a value matches a part, given earlier matches."""
         kind = role(part)
         if kind == "arithmetic":
-            kind = "amount" if self._is_number(value) else "operator"
+            kind = "fact" if self._is_number(value) else "operator"
         match kind:
             case "literal":
                 if same_arg(part, value) or is_same_number(part, value):
@@ -114,7 +114,7 @@ class Search:
                 elif node is not None:
                     for pairs in self._ways(part, node):
                         yield from self._all(pairs, found.with_nodes([node], part))
-            case "amount" | "tensor":  # compared when the operators match
+            case "fact" | "tensor":  # compared when the operators match
                 yield found.with_value(part, (*found.values.get(part, ()), value))
             case "through":
                 yield from self._through(part, value, found)
@@ -343,7 +343,7 @@ def _is_known(m: Any, part: Part, value: Any) -> bool:
     return True
 
 
-CHECKS = {"tensor": _is_constant, "amount": _is_known, "arithmetic": _is_known}
+CHECKS = {"tensor": _is_constant, "fact": _is_known, "arithmetic": _is_known}
 """The conditions on the values that some parts matched."""
 
 
@@ -358,7 +358,7 @@ def _computed(part: Any, m: Any) -> Any:
     if kind == "any_of":
         return map_arg(part.args[values[part]], lambda one: _computed(one, m))
     there = values.get(target if kind == "variable" else part) if kind in ("variable", "through") else m.found.node_of(part)
-    if there is not None or kind not in ("amount", "arithmetic"):
+    if there is not None or kind not in ("fact", "arithmetic"):
         return m.val(there)
     args, kwargs = cast("Any", map_arg((part.args, part.kwargs), lambda one: _computed(one, m)))
     return getattr(args[0], target)(*args[1:], **kwargs) if part.op == "call_method" else target(*args, **kwargs)

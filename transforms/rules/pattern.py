@@ -77,18 +77,18 @@ class Value(fx.Proxy):
         is_operator = kind in ("operator", "arithmetic")
         returns = [schema_of(one).returns for one in operator_of(self.node).overloads] if is_operator else []
         are_lists = {len(each) > 1 or "List" in str(each[0].type) for each in returns} or {True, False}
-        if kind != "amount" and (type(index) is not int or are_lists == {False}):
+        if kind != "fact" and (type(index) is not int or are_lists == {False}):
             return _indexed(self, index if isinstance(index, tuple) else (index,))
         item = self.tracer.create_proxy("call_function", operator.getitem, (self, index), {})
-        return any_of(item, _indexed(self, (index,))) if kind != "amount" and False in are_lists else item
+        return any_of(item, _indexed(self, (index,))) if kind != "fact" and False in are_lists else item
 
     def __rtruediv__(self, number: Any) -> Any:
-        is_amount = role(self.node) == "amount"
-        return cast("Any", super()).__rtruediv__(number) if is_amount else self.reciprocal() * number  # as torch computes it
+        is_fact = role(self.node) == "fact"
+        return cast("Any", super()).__rtruediv__(number) if is_fact else self.reciprocal() * number  # as torch computes it
 
     def __rsub__(self, number: Any) -> Any:
-        is_amount = role(self.node) == "amount"
-        return cast("Any", super()).__rsub__(number) if is_amount else torch.rsub(cast("Any", self), number)
+        is_fact = role(self.node) == "fact"
+        return cast("Any", super()).__rsub__(number) if is_fact else torch.rsub(cast("Any", self), number)
 
     def __len__(self) -> int:
         raise TypeError("the length of a value is known only at a match; write x.size(0), or a variable")
@@ -126,7 +126,7 @@ def _indexed(value: Value, items: Sequence[Any]) -> Any:
             if any(one is not None for one in (each.start, each.stop, each.step)):
                 found = aten.slice.Tensor(found, dim, each.start, each.stop, 1 if each.step is None else each.step)
             dim = dim + 1
-        elif type(each) is int or (isinstance(each, fx.Proxy) and role(each.node) in ("variable", "amount")):
+        elif type(each) is int or (isinstance(each, fx.Proxy) and role(each.node) in ("variable", "fact")):
             found = aten.select.int(found, dim, each)
         else:
             raise RuleError("a pattern cannot index with a tensor: write torch.ops.aten.index.Tensor(x, [index])")
@@ -139,11 +139,11 @@ def any_of(*parts: Any) -> Any:
     Args:
         parts: the alternatives, tried in this order.
 
-    >>> Pattern.of(lambda x: any_of(torch.relu(x), x.clamp(0)))
-    any_of(relu(x), clamp(x, 0))
-
     Raises:
         RuleError: an alternative is a function.
+
+    >>> Pattern.of(lambda x: any_of(torch.relu(x), x.clamp(0)))
+    any_of(relu(x), clamp(x, 0))
     """
     value = next((part for part in parts if isinstance(part, fx.Proxy)), None)
     if functions := [part for part in parts if callable(part) and not isinstance(part, fx.Proxy | torch.Tensor)]:
@@ -161,11 +161,11 @@ def through(part: Any, chain: Any = None, *, views: bool = True, casts: bool = F
             ``expand``, ``contiguous``).
         casts: look through casts to another dtype.
 
-    >>> Pattern.of(lambda x, shape: torch.exp(through(torch.relu(x), shape)))
-    exp(through(relu(x), shape, True, False))
-
     Raises:
         RuleError: the chain is not a variable.
+
+    >>> Pattern.of(lambda x, shape: torch.exp(through(torch.relu(x), shape)))
+    exp(through(relu(x), shape, True, False))
     """
     if not isinstance(part, fx.Proxy):
         return part  # a pattern called with tensors
@@ -201,11 +201,11 @@ def module(where: Any) -> ModuleCall:
     Args:
         where: the path of a module from the root, in which ``*`` and ``?`` are wildcards; or a module class.
 
-    >>> module("layers.*.mlp").glob, module(torch.nn.Linear).type_name
-    ('layers.*.mlp', 'torch.nn.modules.linear.Linear')
-
     Raises:
         RuleError: ``where`` is neither.
+
+    >>> module("layers.*.mlp").glob, module(torch.nn.Linear).type_name
+    ('layers.*.mlp', 'torch.nn.modules.linear.Linear')
     """
     if isinstance(where, type) and issubclass(where, torch.nn.Module):
         return ModuleCall(None, f"{where.__module__}.{where.__qualname__}")
@@ -222,7 +222,7 @@ class _Tracer(GraphAppendingTracer):
         return Value(node, self)
 
     def iter(self, obj: fx.Proxy) -> Iterator[Any]:
-        if role(obj.node) not in ("variable", "amount"):
+        if role(obj.node) not in ("variable", "fact"):
             return super().iter(obj)  # raises
         return iter([self.create_proxy("call_function", _rest, (obj,), {})])
 
@@ -322,7 +322,7 @@ class Operator:
 
 
 def role(part: Part) -> str:
-    """Return the role of a part: a variable, a tensor, an operator, an item, an index, an amount ..."""
+    """Return the role of a part: a variable, an operator, an item, a fact, a literal ..."""
     if not isinstance(part, fx.Node):
         return "list" if isinstance(part, list | tuple) else "tensor" if isinstance(part, torch.Tensor) else "literal"
     if "role" not in part.meta:
@@ -337,22 +337,22 @@ def operator_of(part: Part) -> Operator:
     return part.meta["operator"]  # type: ignore[no-any-return]
 
 
-SPECIAL: Mapping[Any, str] = {any_of: "any_of", through: "through", _rest: "rest", getattr: "amount"}
+SPECIAL: Mapping[Any, str] = {any_of: "any_of", through: "through", _rest: "rest", getattr: "fact"}
 
 
 def _role(part: fx.Node) -> str:
     if part.op == "placeholder":
         return "variable"
     if part.target in SPECIAL or (part.op == "call_method" and part.target in FACTS):
-        return SPECIAL.get(part.target, "amount")
+        return SPECIAL.get(part.target, "fact")
     is_python = getattr(part.target, "__module__", "") in ("_operator", "math")
     operands = set(map(role, part.args)) if is_python else set[str]()
-    if operands & {"amount"} and operands <= {"amount", "literal"}:
-        return "amount"
+    if operands & {"fact"} and operands <= {"fact", "literal"}:
+        return "fact"
     if part.target is operator.getitem:
         return "item"
     # A number that is computed from variables, as in `x.reshape(n * 2, -1)`, or an operator of tensors.
-    return "arithmetic" if operands and operands <= {"variable", "amount", "arithmetic", "literal"} else "operator"
+    return "arithmetic" if operands and operands <= {"variable", "fact", "arithmetic", "literal"} else "operator"
 
 
 def _operator(part: fx.Node) -> Operator:
@@ -417,11 +417,11 @@ INSTEAD = "compute a new value (x + 1 for x.add_(1), torch.where or index_put fo
 def operator_named(function: Any) -> tuple[str, Sequence[Any]]:
     """Return the name of an operator, and its overloads that do not write.
 
-    >>> operator_named(torch.relu)
-    ('relu', [<OpOverload(op='aten.relu', overload='default')>])
-
     Raises:
         RuleError: no such operator exists.
+
+    >>> operator_named(torch.relu)
+    ('relu', [<OpOverload(op='aten.relu', overload='default')>])
     """
     function = overload_of(function.target if type(function) is Op else function)
     whole = str(getattr(function, "__name__", function))

@@ -20,16 +20,16 @@ from ...ir.rewriter import Rewriter
 from ..memory import Memory, computes, state_of_inputs
 from ..shared_bodies import placed
 from ..transformation import UNLIMITED, Fuel, transformation
-from .dead_code import with_boundaries
+from .dead_code import bodies_with_boundaries
 
 
 @transformation(
     proven=True,
     forgets={"deduplicated"},
     laws=[
-        "no operator is left that does what an earlier one did, with the same operands and without effects",
+        "no pure operator repeats an earlier one with the same operands",
         "outputs share memory as they did",
-        "no node is added, and none changes what it does",
+        "no node is added, and the remaining nodes keep their operators",
     ],
 )
 def eliminate_common_subexpressions(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
@@ -81,7 +81,7 @@ class _Facts:
 
     def __init__(self, program: Program) -> None:
         self.placed = placed(program)
-        self.preserved = with_boundaries(program)
+        self.preserved = bodies_with_boundaries(program)
         self.frames = frozenset(program.call_signatures)
         self.parts = frozenset(part_names(program))
 

@@ -46,9 +46,9 @@ UNDEFINED = ("empty", "new_empty", "_empty")
     proven=True,
     forgets={"deduplicated", "state as inputs"},
     laws=[
-        "what is computed of constants is a constant",
-        "state that was there stays as it is",
-        "only nodes whose operands are constants go",
+        "results of operators on constants are constants",
+        "existing state is unchanged",
+        "only nodes with constant operands are removed",
     ],
 )
 def fold_constants(program: Program, *, limit: int = LIMIT, parameters: bool = False, fuel: Fuel = UNLIMITED) -> Program:

@@ -42,7 +42,7 @@ class Liveness:
         self.program = program
         self.effects = program_effects(program)
         self.parts = frozenset(part_names(program))
-        self.preserved = with_boundaries(program)
+        self.preserved = bodies_with_boundaries(program)
         """The bodies that contain boundaries of preserved calls, directly or through others."""
         self.values: defaultdict[str, set[str]] = defaultdict(set)
         """The needed inputs and nodes of each graph, by name."""
@@ -166,10 +166,10 @@ class Liveness:
                 self._need_node(graph, self.program.graphs[graph].by_name[writer])
 
 
-def with_boundaries(program: Program) -> frozenset[str]:
+def bodies_with_boundaries(program: Program) -> frozenset[str]:
     """Return the bodies that contain boundaries of preserved calls, directly or through others.
 
-    >>> with_boundaries(Program.of({"": Graph((), (), ())}))
+    >>> bodies_with_boundaries(Program.of({"": Graph((), (), ())}))
     frozenset()
     """
     found: set[str] = set()
@@ -184,8 +184,8 @@ def with_boundaries(program: Program) -> frozenset[str]:
     proven=True,
     forgets={"deduplicated"},
     laws=[
-        "what is left is needed by an output or an effect",
-        "no node is added, and none changes what it does",
+        "an output or an effect needs every remaining node",
+        "no node is added, and the remaining nodes keep their operators",
         "inputs and outputs of the program stay",
     ],
 )

@@ -33,7 +33,7 @@ from ..transformation import UNLIMITED, Fuel, transformation
     laws=[
         "values are the same to the last bit",
         "outputs share memory as they did",
-        "no node is added, and none changes what it does",
+        "no node is added, and the remaining nodes keep their operators",
     ],
 )
 def remove_noops(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
