@@ -168,9 +168,8 @@ def size_number(size: Any) -> int | float | bool | None:
 
     Its symbols are replaced by the numbers that the exporter saw.  The public ways, comparison and conversion, install a guard.
     """
-    node = size.node
-    number = node.expr.xreplace(node.shape_env.backed_var_to_val)
-    return None if number.free_symbols else cast("int | float | bool", node.pytype(number))
+    number = size.node.expr.xreplace(size.node.shape_env.backed_var_to_val)
+    return None if number.free_symbols else cast("int | float | bool", size.node.pytype(number))
 
 
 def new_shape_env() -> Any:

@@ -204,10 +204,8 @@ def window_on(memory: torch.UntypedStorage, like: torch.Tensor) -> torch.Tensor:
     """
     found = torch.empty(0, dtype=like.dtype, device=memory.device)
     found.set_(cast(Any, memory), like.storage_offset(), like.shape, like.stride())
-    if like.is_conj():
-        found = found.conj()
-    if like.is_neg():
-        found = cast(Any, torch)._neg_view(found)
+    found = found.conj() if like.is_conj() else found
+    found = cast(Any, torch)._neg_view(found) if like.is_neg() else found
     return found.detach()
 
 
@@ -292,7 +290,16 @@ def assuming_sizes(environment: Any) -> Generator[None]:
     if environment is None:
         yield
         return
-    with assigned(environment, "_error_on_new_guards", value=False), environment.suppress_guards():
+    evaluate = environment.evaluate_sym_node
+
+    def evaluated(size: Any, *rest: Any, **options: Any) -> Any:
+        # A kernel may assume the number of chunks; an argument, or a size itself, would stay that of the example.
+        if size.pytype is not bool and size.expr.free_symbols and (_proxies.get_proxy_mode() or size.expr.is_polynomial()):
+            raise cast(Any, fx).experimental.symbolic_shapes._ShapeEnvGuardError(f"{size} is not a number")
+        return evaluate(size, *rest, **options)
+
+    assuming = assigned(environment, "_error_on_new_guards", value=False), assigned(environment, "evaluate_sym_node", evaluated)
+    with assuming[0], assuming[1], environment.suppress_guards():
         yield
 
 
@@ -333,12 +340,11 @@ class Recorder:
 
     def node_of(self, value: Any) -> fx.Node | None:
         """Return the node that computes a value; None if it was not recorded."""
-        if isinstance(value, torch.Tensor):
-            return cast("fx.Node | None", _proxies.get_proxy_slot(value, self._tracer, None, lambda found: found.proxy.node))
-        if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
-            found = _proxies.get_proxy_slot(value, self._tracer, None)
-            return None if found is None else cast("fx.Node", found.force().node)
-        return None
+        may_be = isinstance(value, torch.Tensor | torch.SymInt | torch.SymFloat | torch.SymBool)
+        found = _proxies.get_proxy_slot(value, self._tracer, None) if may_be else None
+        if found is None:
+            return None
+        return cast("fx.Node", found.proxy.node if isinstance(value, torch.Tensor) else found.force().node)
 
     def calls(self) -> list[fx.Node]:
         """Return the recorded calls in order."""

@@ -96,12 +96,12 @@ def assigned(owner: Any, name: str, value: Any) -> Generator[None]:
     >>> owner.size
     1
     """
-    before = getattr(owner, name)
+    before = vars(owner).get(name, owner)
     setattr(owner, name, value)
     try:
         yield
     finally:
-        setattr(owner, name, before)
+        delattr(owner, name) if before is owner else setattr(owner, name, before)  # one of its class appears again
 
 
 @contextmanager

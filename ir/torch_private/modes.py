@@ -191,10 +191,8 @@ def restore_modes(before: Modes, opened: Iterable[Any] = ()) -> None:
     _C._set_grad_enabled(before.grad)
     _C._set_fwd_grad_enabled(before.forward_grad)
     _C._functorch.set_inplace_requires_grad_allowed(before.inplace)
-    if before.hooks is None:
-        _C._autograd._saved_tensors_hooks_enable()
-    else:
-        _C._autograd._saved_tensors_hooks_disable(before.hooks)
+    hooks = _C._autograd
+    hooks._saved_tensors_hooks_enable() if before.hooks is None else hooks._saved_tensors_hooks_disable(before.hooks)
     for use, used in zip(_USE, before.attention, strict=True):
         use(used)
     _C._set_sdp_priority_order(before.priority)

@@ -293,8 +293,8 @@ class Match:
                 "(torch.rand_like(x), or m.call(torch.ops.aten.rand, [3, 4]) with any_effects=True), or use m.buffer"
             )
         if made is None:  # torch could not prove a comparison
-            words = "the replacement compares sizes or values that are known only at run time; compare sizes in `where=`"
-            raise Skip(UNCHANGED) if may_skip else RuleError(words)
+            words = "the replacement needs a size or a value as a number, but it is known only at run time"
+            raise Skip(UNCHANGED) if may_skip else RuleError(f"{words}; compare sizes in `where=`")
         return made
 
     def holds(self, where: Callable[[Match], bool] | None) -> bool:
