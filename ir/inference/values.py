@@ -28,6 +28,7 @@ from ..torch_private import (
     OpOverload,
     autocast_is_on,
     device_of,
+    enable_python_dispatcher,
     fake_of,
     fresh_bindings,
     has_fixed_sizes,
@@ -406,7 +407,8 @@ def running(mode: Any) -> Generator[None, None, None]:
     FakeTensor(..., size=(2,))
     """
     guards = nullcontext() if mode.shape_env is None else mode.shape_env.suppress_guards()
-    with LOCK, silence(), torch.no_grad(), without_autocast(), guards, without_kernels(mode), mode:
+    # The kernels of some operators take no symbolic sizes; torch has Python ones for these.
+    with LOCK, silence(), torch.no_grad(), without_autocast(), guards, without_kernels(mode), enable_python_dispatcher(), mode:
         yield
 
 

@@ -23,10 +23,10 @@ from .joints import TRACING, Late, assigned
 
 __all__ = [
     "EMPTY_STACK_KEY", "NodeSource", "PyTreeCodeGen", "PyTreeInfo", "Recorder", "SpecViolationError", "TrainingIRVerifier",
-    "Verifier", "assuming_sizes", "blank_module", "buffers_dict", "checks_inputs", "children_dict", "codegen_of", "fields_of",
-    "generator_of_code", "guards_of", "hooks_of", "is_tracing", "member_of", "parameters_dict", "pytree", "read_node_source",
-    "run_while_tracing", "script_class", "set_guards", "storage_key", "times_written", "uncompiled", "unsaved_buffers",
-    "window_on", "with_hooks_of",
+    "Verifier", "assuming_sizes", "blank_module", "buffers_dict", "checks_inputs", "children_dict", "codegen_of",
+    "enable_python_dispatcher", "fields_of", "generator_of_code", "guards_of", "hooks_of", "is_tracing", "member_of",
+    "parameters_dict", "pytree", "read_node_source", "run_while_tracing", "script_class", "set_guards", "storage_key",
+    "times_written", "uncompiled", "unsaved_buffers", "window_on", "with_hooks_of",
 ]  # fmt: skip
 
 # pyright: reportPrivateUsage=false

@@ -144,7 +144,6 @@ def test_fuel_goes_to_passes_that_take_it() -> None:
 
 def test_a_transformation_in_a_pass_manager() -> None:
     eager = module_class("Eager", lambda self, x, scale: {"y": torch.relu(x) * scale})
-
     traced = torch.export.export(eager(), (torch.ones(2), 3.0)).module()
     assert isinstance(traced, torch.fx.GraphModule)
     code = traced.code

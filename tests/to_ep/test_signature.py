@@ -124,7 +124,6 @@ def test_joint_programs() -> None:
     kind = module_class(
         "Loss", lambda self, x, y: nn.functional.cross_entropy(self.layer(self.layer(x)), y), layer=lambda: nn.Linear(3, 3)
     )
-
     module, args = kind(), (torch.randn(2, 3, requires_grad=True), torch.tensor([0, 1]))
     forward = exported(module, *args)
     with warnings.catch_warnings():

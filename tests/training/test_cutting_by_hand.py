@@ -114,7 +114,6 @@ def test_views_are_kept_as_what_they_show_unless_that_is_larger() -> None:
 
 def test_sizes_are_kept_as_numbers() -> None:
     flat = module_class("Flat", lambda self, x: x.exp().sum())
-
     x = torch.ones(3, 4, requires_grad=True)
     ep = torch.export.export(flat(), (x,), dynamic_shapes={"x": {0: torch.export.Dim("n", min=2, max=64)}})
     from torch.export.experimental import _export_forward_backward

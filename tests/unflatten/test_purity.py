@@ -57,7 +57,6 @@ def test_nothing_is_kept_alive(way: str, preserve: tuple[str, ...]) -> None:
     gc.collect()
     assert [part() for part in parts] == [None] * len(parts)
     lowered(*X)
-
     ep = export(Shared(), X, way=way, preserve=preserve)
     lowered = px.unflatten(ep)
     lowered(*X)
