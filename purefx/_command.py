@@ -30,6 +30,7 @@ from purefx.ir.program import Program
 from purefx.ir.show.styled import Form, styled
 from purefx.ir.store import load, save
 from purefx.ir.store.container import is_zip
+from purefx.ir.torch_private import silence
 from purefx.ir.verify import verify
 from purefx.report import report
 from purefx.report.gather import MOST_INSTANCES, is_small, parts_of
@@ -123,7 +124,8 @@ def _read(path: str, parsed: argparse.Namespace) -> Program:
     if not parsed.trust:
         raise CommandError(f"{path}: {WHY_TRUST}")
     try:
-        ep = torch.export.load(path)
+        with silence():
+            ep = torch.export.load(path)
     except Exception as error:  # torch may raise anything
         raise CommandError(f"{path}: torch cannot load it: {type(error).__name__}: {error}") from error
     return import_ep(ep)

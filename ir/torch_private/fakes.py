@@ -133,15 +133,15 @@ def without_kernels(mode: Any) -> AbstractContextManager[None]:
 
 @contextmanager
 def silence() -> Generator[None, None, None]:
-    """Keep this thread's work on fake tensors and symbolic sizes out of torch's log."""
-    # torch logs each operator that refuses its arguments, and each undecided guard; messages of other threads must stay.
-    mine = threading.get_ident()
+    """Keep this thread's work on fake tensors, symbolic sizes and files out of torch's log."""
 
-    def is_theirs(record: logging.LogRecord) -> bool:
+    # torch logs refused arguments, undecided guards and files that it cannot load; messages of other threads must stay.
+    def is_theirs(record: logging.LogRecord, mine: int = threading.get_ident()) -> bool:
         return record.thread != mine
 
+    loggers = FakeTensorMode.__module__, "torch.export", "torch.fx.experimental.symbolic_shapes"
     with ExitStack() as undo:
-        for logger in map(logging.getLogger, (FakeTensorMode.__module__, "torch.fx.experimental.symbolic_shapes")):
+        for logger in map(logging.getLogger, loggers):
             logger.addFilter(is_theirs)
             undo.callback(logger.removeFilter, is_theirs)
         yield

@@ -88,7 +88,7 @@ def test_values_with_other_names(program: px.Program) -> None:
 
 
 def test_what_raises(program: px.Program) -> None:
-    wrong = with_operator(program, "relu_1", aten.cholesky.default)
+    wrong = with_operator(program, "relu_1", aten.linalg_inv.default)
     found = px.first_difference(program, wrong, (X,))
     assert found is not None
     assert "b raises" in found.how

@@ -220,7 +220,7 @@ def program_of(kind: str) -> px.Program:
     return PROGRAMS[kind]()
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # torch.func.jvp, on its first call
+@pytest.mark.filterwarnings("ignore:`torch.jit")  # torch.func.jvp, on its first call
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("kind", PROGRAMS)
 def test_modes_are_as_before(kind: str, way: str) -> None:

@@ -78,7 +78,7 @@ def _tied() -> dict[str, nn.Module]:
     return {"emb": emb, "head": head}
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:`torch.jit")
 @pytest.mark.parametrize("case", [*PRESERVED, *FLAT])
 def test_an_assignment_is_that_on_the_original(case: str) -> None:
     torch.manual_seed(0)
