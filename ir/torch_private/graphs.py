@@ -104,7 +104,7 @@ def read_node_source(written: dict[str, Any]) -> Any:
 Module = TypeVar("Module", bound=torch.nn.Module)
 
 
-def blank_module(kind: type[Module], **attributes: Any) -> Module:
+def blank_module(kind: type[Module], /, **attributes: Any) -> Module:
     """Return a module of a class with the attributes that ``torch.nn.Module.__init__`` sets, and more.
 
     It is 5x faster than ``__init__``, which calls ``__setattr__`` for each.

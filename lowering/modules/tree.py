@@ -13,12 +13,12 @@ from typing import Any
 import torch
 from attrs import define, field
 
-from ...ir.calls.call_graph import Label, bodies_run_by, calls_by_label
+from ...ir.calls.call_graph import Label, calls_by_label, instances
 from ...ir.graph import Call, Graph, Op
 from ...ir.names import FROM_ROOT
 from ...ir.program import Program
 from ...ir.state import SlotKind
-from ...ir.torch_private import blank_module, buffers_dict, children_dict, parameters_dict, unsaved_buffers
+from ...ir.torch_private import blank_module, buffers_dict, children_dict, member_of, parameters_dict, unsaved_buffers
 from ..calls.preserved import CallHandler, CallHandlers
 from ..code.compiled import Body
 from ..swaps.hooks import LoweredContainer, LoweredList, Where
@@ -45,6 +45,15 @@ class Tree:
         return self.context.same.get(path, path)
 
 
+class Above(torch.nn.Module):
+    """A module as bodies below it see it: the child that contains them is the lowered one, even if the user wraps it."""
+
+    __deepcopy__ = None  # not the one of the module
+
+    def __getattr__(self, name: str) -> Any:
+        return member_of(self.__dict__[FIRST], name)
+
+
 def grow(tree: Tree, cells: dict[int, Any], root: type[torch.nn.Module]) -> torch.nn.Module:
     """Return the root of the module tree.
 
@@ -68,7 +77,7 @@ def grow(tree: Tree, cells: dict[int, Any], root: type[torch.nn.Module]) -> torc
         _add_views(tree, path, calls[path], types)
     for path in every if tree.context.same else ():
         _add_names(tree, path, every[path])
-    _give_root(tree, calls)
+    _give_root(tree)
     _register(tree, cells)
     for module in tree.modules.values():
         names = children_dict(module) if type(module) is LoweredContainer else ()
@@ -132,9 +141,7 @@ def _add_views(tree: Tree, path: str, labels: dict[Label, str], types: Mapping[s
         return
     main = tree.modules[path]
     above, _, name = path.rpartition(".")
-    for call in sorted(labels):
-        if call == 0:
-            continue
+    for call in sorted(labels.keys() - {0}):
         view = main
         body = tree.bodies[labels[call]]
         if body.convention is not None and body.convention.signature.shared:
@@ -180,19 +187,22 @@ def _share_state(tree: Tree) -> None:
                 module.__dict__[shared] = main.__dict__[shared]
 
 
-def _give_root(tree: Tree, calls: dict[str, dict[Label, str]]) -> None:
+def _give_root(tree: Tree) -> None:
     # Bodies reach modules that are not below them through the root.  It is not a child, so no module is listed twice,
     # and the bodies call modules that the user has replaced in the tree.
-    leaving: set[str] = set()
-    for name in tree.program.bottom_up:
-        body = tree.bodies[name]
-        nested = [inner for node in body.graph.callers for inner in bodies_run_by(node)]
-        runs = body.runs is not body.graph and _leaves(body.runs)
-        if runs or _leaves(body.graph) or not leaving.isdisjoint(nested):
-            leaving.add(name)
-    for path in calls if leaving else ():
-        if not leaving.isdisjoint(calls[path].values()):
-            tree.modules[path].__dict__[FROM_ROOT] = tree.modules[""]
+    leaving = {name for name, graph in tree.program.graphs.items() if _leaves(graph)}
+    for name, path in instances(tree.program) if leaving else ():
+        if name in leaving:
+            tree.modules[path].__dict__[FROM_ROOT] = _root_above(tree, path.rpartition(".")[0])
+
+
+def _root_above(tree: Tree, path: str) -> torch.nn.Module:
+    # The root, as the children of the module at a path see it.
+    found = tree.modules[path]
+    while path:
+        path, _, name = path.rpartition(".")
+        found = blank_module(Above, **{FIRST: tree.modules[path], name: found})
+    return found
 
 
 def _leaves(graph: Graph) -> bool:

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import purefx as px
-from tests.models import module_class
+from tests.models import module_class, parent
 from tests.unflatten.harness import LOWERED, Case, compare, export
 
 X = torch.arange(12.0).reshape(3, 4) / 5 - 1
@@ -84,12 +84,8 @@ class Counting(By):
 Layer = module_class("Layer", lambda self, x: self.act(self.lin(x)), lin=lambda: nn.Linear(4, 4), act=nn.ReLU)
 
 
-class Layers(nn.Module):
-    """A list of layers; with ``between``, a module that does nothing is in it."""
-
-    def __init__(self, *, between: bool = False) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList([Layer(), nn.Identity(), Layer()] if between else [Layer(), Layer()])
+class Layers(parent(layers=lambda: nn.ModuleList([Layer(), Layer()]))):
+    """A list of layers."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for layer in self.layers:

@@ -158,6 +158,30 @@ def test_a_child_that_is_compiled() -> None:
     torch._dynamo.reset()
 
 
+# Calls a child of its parent, and a child of the root.
+Takes = module_class("Takes", lambda self, x, f, g: self.lin(f(x)) + g(x), lin=lambda: nn.Linear(4, 4))
+Middle = module_class("Middle", lambda self, x, g: self.up(x, self.f, g), f=lambda: nn.Linear(4, 4), up=Takes)
+
+
+@pytest.mark.parametrize("wrap", [Around, lambda module: torch.compile(module, backend="eager", fullgraph=True)])
+def test_a_wrapper_of_a_module_whose_children_call_each_other(wrap: Callable[[Any], Any]) -> None:
+    """They still do; above the wrapper, they call the modules that were assigned."""
+    model, new = Parent(lambda p, x: p.a(x, p.g) + 1, a=Middle(), g=nn.Linear(4, 4)), nn.Linear(4, 4)
+    for module in both(program_of(model)):
+        other = copy.deepcopy(model)
+        for each in (module, other):
+            each.a, each.g = wrap(each.a), new
+        assert all(torch.equal(each(X), other(X)) for each in (module, copy.deepcopy(module)))
+    torch._dynamo.reset()
+
+
+def test_without_a_signature_a_result_is_used_as_it_is() -> None:
+    """The program knows the values that it uses, but not what the original returned with them."""
+    for module in both(program_of(Parent(lambda p, x: p.a(x)[1], a=Pair()))):
+        module.a = Pair()
+        assert type(module(X)) is tuple
+
+
 def test_a_module_that_the_program_holds() -> None:
     """One that ``swap_modules`` put in is replaced by what takes the same."""
     model = Layers()
@@ -195,11 +219,7 @@ def test_a_program_is_lowered_as_the_whole_is() -> None:
 
 def test_a_program_for_dicts_and_keywords() -> None:
     """Its arguments are told by name, so another order of keywords is the same."""
-
-    def run(parent: Any, x: torch.Tensor) -> torch.Tensor:
-        return parent.a({"a": x, "b": x + 0.5}, more=[x.exp()])["sum"]
-
-    model, other = Parent(run, a=Dicts()), Parent(run, a=Dicts(2.0))
+    model, other = Parent(dicts, a=Dicts()), Parent(dicts, a=Dicts(2.0))
     program = px.import_ep(torch.export.export(Dicts(2.0), ({"a": X, "b": X + 1},), {"more": [X + 2]}))
     for module in both(program_of(model, ("a",))):
         module.a = program
@@ -238,11 +258,7 @@ class Chooses(parent(a=lambda: nn.Linear(4, 4))):
         return torch.cond(x.sum() > 0, lambda x: self.a(x), lambda x: self.a(x - 1), (x,))
 
 
-class Negated(nn.Linear):
-    def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002  torch's name
-        return -super().forward(input)
-
-
+Negated = module_class("Negated", lambda self, x: -nn.Linear.forward(self, x), nn.Linear)
 # Calls a child, and a child of that.
 Calls = module_class("Calls", lambda self, x: self.a.lin(self.a(x)), a=Layer)
 

@@ -68,33 +68,27 @@ class ListOfOne(parent(a=TwoNames)):
 
 
 @CLOSURES.add((X,))
-class Sibling(nn.Module):
+class Sibling(parent(a=Counting)):
     """A module is called by the root, and by its sibling: one body."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.a = Counting()
         self.b = Caller(self.a)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.a(x) + self.b(x)
 
 
-@CLOSURES.add((X,))
-class OnlyFromElsewhere(Sibling):
-    """A module is called by its sibling alone."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.b(x) + 1
+# A module is called by its sibling alone.
+OnlyFromElsewhere = CLOSURES.add((X,))(module_class("OnlyFromElsewhere", lambda self, x: self.b(x) + 1, Sibling))
 
 
 @CLOSURES.add((X,))
-class TwoCallers(nn.Module):
+class TwoCallers(parent(deep=lambda: nn.Sequential(nn.Linear(4, 4), Counting()))):
     """Two modules call a third, which is deeper than they are; the two are one body."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.deep = nn.Sequential(nn.Linear(4, 4), Counting())
         self.b, self.c = Caller(self.deep[1]), Caller(self.deep[1])
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -131,12 +125,11 @@ class Slices(nn.Module):
         return x
 
 
-class Parent(nn.Module):
+class Parent(parent(helper=lambda: nn.Linear(4, 4))):
     """Holds a module that its other child calls."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.helper = nn.Linear(4, 4)
         self.up = Caller(self.helper)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -157,12 +150,11 @@ class Turn(parent(weight=lambda: nn.Parameter(torch.tensor([1.0, -2.0, 0.5, 3.0]
 
 
 @CLOSURES.add((X,))
-class Recursion(nn.Module):
+class Recursion(parent(a=Turn, b=Turn)):
     """Two modules call one another, each twice."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.a, self.b = Turn(), Turn()
         hand(self.a, "peer", self.b)
         hand(self.b, "peer", self.a)
 
@@ -255,12 +247,8 @@ def test_the_graph_runs(to: str) -> None:
         assert torch.equal(lowered(X), eager(X))
 
 
-class Branching(nn.Module):
+class Branching(Caller):
     """Calls a module that it was handed, without gradients and in a branch."""
-
-    def __init__(self, peer: nn.Module) -> None:
-        super().__init__()
-        hand(self, "peer", peer)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():
@@ -268,10 +256,9 @@ class Branching(nn.Module):
         return torch.cond(x.sum() > 0, lambda x: self.peer(x).sin(), lambda x: x.cos(), (x,)) + y
 
 
-class WithRegions(nn.Module):
+class WithRegions(parent(a=lambda: nn.Sequential(nn.Linear(4, 4), nn.ReLU()))):
     def __init__(self) -> None:
         super().__init__()
-        self.a = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
         self.b = Branching(self.a)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
