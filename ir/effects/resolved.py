@@ -1,17 +1,18 @@
 """Effects of nodes and bodies, resolved to values and slots.
 
-A call has the effects in the summary of its body, on the operands of the call.
+A call or a region has the effects in the summary of its body, on its own operands.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import dropwhile
 from typing import Any
 
 from attrs import evolve
 
-from ..arguments import bodies_in, refs_in
-from ..graph import Call, Get, Graph, Node
+from ..arguments import Body, bodies_in, refs_in
+from ..graph import Call, Get, Graph, Node, Op
 from ..names import FROM_ROOT, join, nested
 from ..program import Program
 from ..signature import StateInput, StateMutation
@@ -310,11 +311,10 @@ def _effects_of(node: Node, program: Program, summaries: dict[str, NodeEffects])
     if type(do) is Get:
         return NodeEffects(aliases_slots=(do.slot,))
     if type(do) is Call:
-        return _through(summaries.get(do.graph, NOTHING), node, do, program)
-    effects = do.effects
-    if effects.through_bodies:
-        return _of_bodies(node, effects, summaries)
-    return _of_op(node, effects)
+        return _through(summaries.get(do.graph, NOTHING), program.graphs.get(do.graph), node.args, do.instance.path)
+    if do.effects.through_bodies:
+        return _of_bodies(node, do, program, summaries)
+    return _of_op(node, do.effects)
 
 
 def _of_op(node: Node, effects: Effects) -> NodeEffects:
@@ -345,20 +345,28 @@ def _spared(node: Node, flags: tuple[Unless, ...]) -> bool:
     return bool(flags) and any(flag.spares(node.args, node.kwargs) for flag in flags)
 
 
-def _of_bodies(node: Node, effects: Effects, summaries: dict[str, NodeEffects]) -> NodeEffects:
-    # Operators map operands to inputs of bodies differently: an effect of a body on one input may be one on any
+PASSING = frozenset({
+    "higher_order.wrap_with_set_grad_enabled", "higher_order.wrap_with_autocast", "higher_order.tag_activation_checkpoint",
+})  # fmt: skip
+"""The region operators that call their body with the arguments after it and return its results, as a call does."""
+
+
+def _of_bodies(node: Node, do: Op, program: Program, summaries: dict[str, NodeEffects]) -> NodeEffects:
+    bodies, refs = bodies_in(node.args, node.kwargs), tuple(dict.fromkeys(node.refs()))
+    if do.name in PASSING and do.effects == Effects(through_bodies=True) and len(bodies) == 1 and not refs_in((), node.kwargs):
+        operands = list(dropwhile(lambda arg: type(arg) is not Body, node.args))[1:]
+        return _through(summaries.get(bodies[0], NOTHING), program.graphs.get(bodies[0]), operands, "")
+    # Other operators map operands to inputs of bodies differently: an effect of a body on one input may be one on any
     # operand, and results may alias any of them.  The declared effects of the operator still hold.
-    refs = tuple(dict.fromkeys(node.refs()))
-    bodies = [summaries.get(name, NOTHING).renamed(lambda _: refs, str) for name in bodies_in(node.args, node.kwargs)]
-    scope = max([body.scope for body in bodies], default=(0, 0))
-    return evolve(joined([_of_op(node, effects), *bodies]), aliases=refs, scope=scope)
+    inside = [summaries.get(name, NOTHING).renamed(lambda _: refs, str) for name in bodies]
+    scope = max([body.scope for body in inside], default=(0, 0))
+    return evolve(joined([_of_op(node, do.effects), *inside]), aliases=refs, scope=scope)
 
 
-def _through(called: NodeEffects, node: Node, call: Call, program: Program) -> NodeEffects:
-    body = program.graphs.get(call.graph)
-    formal = {formal.name: arg for formal, arg in zip(body.inputs, node.args, strict=False)} if body is not None else {}
+def _through(called: NodeEffects, body: Graph | None, operands: Sequence[Any], path: str) -> NodeEffects:
+    formal = {formal.name: arg for formal, arg in zip(body.inputs, operands, strict=False)} if body is not None else {}
     # The caller's names of the arguments and of this module's slots.
-    return called.renamed(lambda name: refs_in((formal.get(name),)), lambda slot: nested(call.instance.path, slot))
+    return called.renamed(lambda name: refs_in((formal.get(name),)), lambda slot: nested(path, slot))
 
 
 def _from_root(node_effect: NodeEffects, path: str) -> NodeEffects:

@@ -14,6 +14,7 @@ from attrs import evolve
 from torch.export.graph_signature import ConstantArgument
 
 from ..arguments import Arg, Ref, bodies_in
+from ..effects.resolved import PASSING
 from ..errors import UnsupportedProgram
 from ..graph import Frame, Graph, Node, Op, Stack, common_prefix
 from ..names import relative, way_to, word_of
@@ -24,12 +25,7 @@ from ..torch_private import OpOverload, schema_of
 
 TRACEPOINT = "higher_order._export_tracepoint"
 
-REGIONS = frozenset(
-    {
-        "higher_order.wrap_with_set_grad_enabled", "higher_order.wrap_with_autocast", "higher_order.hints_wrapper",
-        "higher_order.tag_activation_checkpoint",
-    }
-)  # fmt: skip
+REGIONS = PASSING | {"higher_order.hints_wrapper"}
 """Operators that the exporter cuts out of the traced graph: the stacks inside are the traced ones."""
 
 

@@ -44,6 +44,7 @@ from ...ir.signature import (
 )
 from ...ir.state import SlotKind, State
 from ...ir.torch_private import FakeTensorMode, device_of, pytree
+from ...transforms.modes.modes import KEPT, Modes
 from ..lower import lower_unchecked
 
 
@@ -269,13 +270,15 @@ def _numbers(plan: StagePlan) -> Iterator[str]:
 
 
 def _writes(plan: StagePlan) -> Iterator[str]:
+    modes = Modes(plan.program, grad=True)
     for part, effects in zip(plan.chain.parts, plan.node_effects, strict=True):
         for name in effects.writes:
             yield (
                 f"{part.path} writes into its input {name}, which other parts would not see: put the write into the "
                 "part that makes the value, or export without it"
             )
-        if effects.scope != (0, 0):
+        # In effects every gradient marker opens a region; a part closes it if it ends with gradients enabled, like its caller.
+        if effects.scope != (0, 0) and (modes.exits[part.graph] not in (KEPT, True) or modes.levels[part.graph] != (0, 0)):
             yield f"{part.path} leaves a region (a gradient mode, an autocast) open for the next part: cut around the region"
 
 

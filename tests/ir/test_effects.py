@@ -19,7 +19,8 @@ NAMES = {
     "neg": "aten.neg.default", "add": "aten.add.Tensor", "add_": "aten.add_.Tensor", "copy_": "aten.copy_.default",
     "view": "aten.view.default", "dropout": "aten.dropout.default", "print": "aten._print.default",
     "norm": "aten.batch_norm.default", "item": "operator.getitem", "reduce": TALKS[0], "reduce_": TALKS[1], "wait": TALKS[2],
-    "send": TALKS[3], "cond": "higher_order.cond",
+    "send": TALKS[3], "cond": "higher_order.cond", "no_grad": "higher_order.wrap_with_set_grad_enabled",
+    "autocast": "higher_order.wrap_with_autocast", "checkpoint": "higher_order.tag_activation_checkpoint",
 }  # fmt: skip
 """Operators as the texts below write them."""
 
@@ -38,6 +39,7 @@ def before(main: str, *bodies: str) -> list[list[int]]:
 
 
 WRITES = "graph @w(p) {; w = add_(p, 1); return (); }"
+ADDS = "graph @e(p, q) {; w = add_(p, q); return (); }"
 WAITS, STARTS = "graph @m(p) {; w = wait(p); return (); }", 'graph @n(p) {; a = reduce_(p, "sum", "0"); return (); }'
 APART = "graph @m(x) {; p = view(x, [-1]); q = neg(x); return (p, q); }"
 TOGETHER = "graph @m(x) {; p = neg(x); q = view(p, [-1]); return (p, q); }"
@@ -64,6 +66,15 @@ ORDERS: dict[str, tuple[list[list[int]], str, tuple[str, ...]]] = {
     "results of a call are one memory": ([[], [0], [0], [1], [2, 3], []], PAIR, (TOGETHER,)),
     "what takes all results keeps them together": (
         [[], [0], [0], [0, 1, 2], [1, 3], [2, 4], [4]], PAIR.replace("; w", "; all = toy.all(both); w"), (APART,),
+    ),
+    "a region writes what its body writes": (
+        [[], [0], [1], [2], [3], [], [1, 2, 3, 5]],
+        ('a = neg(x); m = no_grad(False, @e, x, y); n = autocast("cpu", None, True, None, @e, x, y); '
+         "o = checkpoint(@e, x, y); b = neg(x); c = neg(y); w = add_(y, 1)"), (ADDS,),
+    ),
+    "a branch may write each operand": ([[], [0], [1]], "a = neg(y); m = cond(z, @e, @e, (x, y)); b = neg(y)", (ADDS,)),
+    "results of a region are apart": (
+        [[], [0], [0], [0, 1], [2], [3]], PAIR.replace("call @m(x) as m", "no_grad(False, @m, x)"), (APART,),
     ),
     "groups of processes, one of them no literal": (
         [[], [], [0], [1, 2], [3]],

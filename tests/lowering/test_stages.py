@@ -210,10 +210,12 @@ class Layer(parent(
     norm=lambda: nn.LayerNorm(6), up=lambda: nn.Linear(6, 6), calls=lambda: torch.zeros(()),
     scale=lambda: nn.Parameter(torch.full((6,), 0.5), requires_grad=False),
 )):  # fmt: skip
-    """A layer with a frozen scale, a counter that it writes, and a mask that crosses all boundaries."""
+    """A layer with a frozen scale, a counter that it writes, also in a region, and a mask that crosses all boundaries."""
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         self.calls.add_(1)
+        with torch.no_grad():
+            self.calls.add_(self.norm(x).max())
         return x + self.scale * self.up(self.norm(x)).where(mask, x)
 
 
@@ -230,13 +232,14 @@ SPLIT = ("ScheduleInterleavedZeroBubble", "ScheduleZBVZeroBubble", "ScheduleDual
 
 
 @pytest.mark.usefixtures("world")
+@pytest.mark.parametrize("form", [px.regions_to_bodies, px.bodies_to_regions])
 @pytest.mark.parametrize("schedule", [name for name in SPLIT if hasattr(schedules, name)])
-def test_schedules_that_split_the_backward_train_as_eager(schedule: str) -> None:
+def test_schedules_that_split_the_backward_train_as_eager(schedule: str, form: Any) -> None:
     """Losses, gradients and the buffers that the stages write, to the last bit; frozen parameters get no gradient."""
     count = 3 if "Interleaved" in schedule else 2  # the others have two stages in a process
     model, ids, target = Masked(), torch.randint(10, (12, 3)), torch.randn(12, 3, 6)
     tags = dict(zip(("embed", "a", "b", "c"), ("0", "0", "1", "2" if count == 3 else "1"), strict=True))
-    stages = px.lower_stages(split(model, tags, ids[:2]))
+    stages = px.lower_stages(form(split(model, tags, ids[:2])))
     made, losses = [px.pipeline_stage(stages, index) for index in range(count)], list[torch.Tensor]()
     getattr(schedules, schedule)(made, 6, loss_fn=nn.functional.mse_loss).step(ids, target=target, losses=losses)
     for loss, *batch in zip(losses, ids.chunk(6), target.chunk(6), strict=True):
@@ -300,28 +303,13 @@ def test_dynamic_sizes_need_an_example() -> None:
     assert torch.equal(through(stages, x), px.lower(px.join(program))(x))
 
 
-@pytest.mark.usefixtures("world")
-def test_sizes_that_depend_on_the_data_are_refused() -> None:
-    program = split_tree("""
-        graph @""(x) {
-          a = call @s0(x) as s0
-          return (a,)
-        }
-        graph @s0(x) {
-          a = aten.nonzero.default(x)
-          return a
-        }
-    """)
-    with pytest.raises(px.errors.StageError, match="the sizes of the results of s0 are unknown before it runs"):
-        px.pipeline_stage(px.lower_stages(program), 0)
-
-
 ERRORS: list[tuple[str, str, str]] = [
     ("a = @neg(x); b = @neg(a); c = @two(b, a)", "c", "s2 takes a from s0, which is not the part before it: run relay_skips"),
     ("a = @neg(x); b = @neg(a)", "a", "the result a is made by s0, which is not the last part: run relay_skips"),
     ("n = @size(x); c = @scaled(n)", "c", "s0 returns n, a number, but only tensors can be sent: run move_non_tensor_nodes"),
     ("n = @size(x)", "n", "the program returns n, a number, but the last stage can return only tensors"),
     ("a = @neg(x); b = @add_(a)", "b", "s1 writes into its input a, which"),
+    ("a = @off(x); b = @neg(a)", "b", "s0 leaves a region (a gradient mode, an autocast) open for the next part"),
     ("b = @neg(x)", "b", "the input n is a number (int), but stages take tensors"),
 ]
 """The calls of the parts, what the program returns, and the reason of the refusal."""
@@ -332,41 +320,39 @@ BODIES = {
     "size": ("x", "aten.sym_size.int(x, 0)"),
     "scaled": ("n", "aten.full.default([2], n)"),
     "add_": ("a", "aten.add_.Scalar(a, 1)"),
+    "off": ("x", "aten.neg.default(x)\no = torch._C._set_grad_enabled(False)"),
+    "nonzero": ("x", "aten.nonzero.default(x)"),
+    "writes": ("x", "aten.neg.default(x)\nn = get n\nw = aten.add_.Scalar(n, 1)"),
+    "reads": ("a", "get n"),
 }
+
+
+def chained(calls: str, result: str, *sections: str, **takes: str) -> px.Program:
+    """Return a split program of calls of these bodies."""
+    numbered = [f"{call.replace('@', 'call @')} as s{number}" for number, call in enumerate(calls.split("; "))]
+    text = "\n".join([f'graph @""(x{", n" if takes else ""}) {{', *numbered, f"return ({result},)", "}"])
+    for name, (formals, operator) in BODIES.items():
+        text += f"\ngraph @{name}({formals}) {{\nr = {operator}\nreturn r\n}}" if f"@{name}(" in calls else ""
+    return split_tree(text, *sections, **takes)
 
 
 @pytest.mark.parametrize(("calls", "result", "said"), ERRORS)
 def test_what_torch_can_not_carry_is_refused_with_advice(calls: str, result: str, said: str) -> None:
-    numbered = [f"{call.replace('@', 'call @')} as s{number}" for number, call in enumerate(calls.split("; "))]
     takes = {"takes": "user x: f32[2]\nuser n: number int"} if "input n" in said else {}
-    text = "\n".join([f'graph @""(x{", n" if takes else ""}) {{', *numbered, f"return ({result},)", "}"])
-    for name, (formals, operator) in BODIES.items():
-        text += f"\ngraph @{name}({formals}) {{\nr = {operator}\nreturn r\n}}" if f"@{name}(" in calls else ""
     with pytest.raises(px.errors.StageError) as caught:
-        px.lower_stages(split_tree(text, **takes))
+        px.lower_stages(chained(calls, result, **takes))
     assert said in str(caught.value)
     assert caught.value.faults
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 
+@pytest.mark.usefixtures("world")
+def test_sizes_that_depend_on_the_data_are_refused() -> None:
+    with pytest.raises(px.errors.StageError, match="the sizes of the results of s0 are unknown before it runs"):
+        px.pipeline_stage(px.lower_stages(chained("a = @nonzero(x)", "a")), 0)
+
+
 def test_state_that_one_part_writes_is_of_no_other() -> None:
-    graphs = """
-        graph @""(x) {
-          a = call @s0(x) as s0
-          b = call @s1(a) as s1
-          return (b,)
-        }
-        graph @s0(x) {
-          n = get n
-          w = aten.add_.Scalar(n, 1)
-          a = aten.add.Tensor(x, n)
-          return a
-        }
-        graph @s1(a) {
-          n = get n
-          b = aten.add.Tensor(a, n)
-          return b
-        }"""
-    program = split_tree(graphs, "state {\nbuffer s0.n: f32[2]\nbuffer s1.n: f32[2] tied s0.n\n}")
+    state = "state {\nbuffer s0.n: f32[2]\nbuffer s1.n: f32[2] tied s0.n\n}"
     with pytest.raises(px.errors.StageError, match="s0 writes n, which s1 also uses, so the copies would diverge"):
-        px.lower_stages(program, shared="copy")
+        px.lower_stages(chained("a = @writes(x); b = @reads(a)", "b", state), shared="copy")
