@@ -24,7 +24,7 @@ def dependencies(program: Program, graph: Graph, *, path: str = "") -> list[list
     """Return, for each node of a graph, the numbers of the nodes that must come before it.
 
     Transitive edges may be left out; every edge points backwards.  Any order of the nodes that respects the relation
-    is legal.
+    is legal; in a body, for calls whose arguments and state do not share memory.
 
     Args:
         program: the program with the bodies and the state.

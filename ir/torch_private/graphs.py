@@ -104,7 +104,7 @@ def read_node_source(written: dict[str, Any]) -> Any:
 Module = TypeVar("Module", bound=torch.nn.Module)
 
 
-def blank_module(kind: type[Module], /, **attributes: Any) -> Module:
+def blank_module(kind: type[Module], **attributes: Any) -> Module:
     """Return a module of a class with the attributes that ``torch.nn.Module.__init__`` sets, and more.
 
     It is 5x faster than ``__init__``, which calls ``__setattr__`` for each.
@@ -293,8 +293,7 @@ def assuming_sizes(environment: Any) -> Generator[None]:
     evaluate = environment.evaluate_sym_node
 
     def evaluated(size: Any, *rest: Any, **options: Any) -> Any:
-        # A kernel may assume the number of chunks; an argument, or a size itself, would stay that of the example.
-        if size.pytype is not bool and size.expr.free_symbols and (_proxies.get_proxy_mode() or size.expr.is_polynomial()):
+        if size.pytype is not bool and size.expr.free_symbols:  # an argument or a number of results would stay the example's
             raise cast(Any, fx).experimental.symbolic_shapes._ShapeEnvGuardError(f"{size} is not a number")
         return evaluate(size, *rest, **options)
 

@@ -50,6 +50,9 @@ class Above(torch.nn.Module):
 
     __deepcopy__ = None  # not the one of the module
 
+    def __init__(self, module: torch.nn.Module, name: str, child: torch.nn.Module) -> None:
+        self.__dict__.update({FIRST: module, "_modules": {name: child}, "_parameters": {}, "_buffers": {}})
+
     def __getattr__(self, name: str) -> Any:
         return member_of(self.__dict__[FIRST], name)
 
@@ -75,7 +78,7 @@ def grow(tree: Tree, cells: dict[int, Any], root: type[torch.nn.Module]) -> torc
     _share_state(tree)
     for path in calls:
         _add_views(tree, path, calls[path], types)
-    for path in every if tree.context.same else ():
+    for path in [path for path in every if tree.real(path) != path]:
         _add_names(tree, path, every[path])
     _give_root(tree)
     _register(tree, cells)
@@ -160,8 +163,6 @@ def _add_names(tree: Tree, path: str, labels: dict[Label, str]) -> None:
     # Later calls under another path look up their bodies beside that path.
     real = tree.real(path)
     above, _, name = path.rpartition(".")
-    if real == path:
-        return
     first, _, own = real.rpartition(".")
     for call in labels:
         view = tree.modules[first].__dict__.get(f"{own}@{call}") if call else None
@@ -201,7 +202,7 @@ def _root_above(tree: Tree, path: str) -> torch.nn.Module:
     found = tree.modules[path]
     while path:
         path, _, name = path.rpartition(".")
-        found = blank_module(Above, **{FIRST: tree.modules[path], name: found})
+        found = Above(tree.modules[path], name, found)
     return found
 
 
