@@ -99,7 +99,7 @@ def op(target: Callable[..., Any] | Op) -> Op:
 GETITEM = op_of(operator.getitem)
 """Selects one of several results."""
 
-CLONE = op_of(torch.ops.aten.clone.default)
+CLONE, COPY = op_of(torch.ops.aten.clone.default), op_of(torch.ops.aten.copy_.default)
 
 
 def checked_declarations(effects: Declared | None) -> Declared:

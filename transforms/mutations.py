@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from types import MappingProxyType
 
-import torch
 from attrs import evolve, frozen
 
 from ..ir.arguments import Arg, Ref, map_refs
@@ -17,15 +16,13 @@ from ..ir.effects.resolved import UnionFind, node_effects, slot_views, storages,
 from ..ir.graph import Graph, Node, Op, Stack, common_prefix
 from ..ir.inference import clone_value, values_of
 from ..ir.meta import EMPTY_META
-from ..ir.operators import CLONE, op_of
+from ..ir.operators import CLONE, COPY
 from ..ir.origins import copied_meta
 from ..ir.program import Program
 from ..ir.rewriter import Rewriter
 from ..ir.signature import InputMutation, OutputSpec, StateInput, StateMutation, Token, UserInput, UserOutput
 from .shared_bodies import alike
 from .transformation import UNLIMITED, Fuel, transformation
-
-COPY = op_of(torch.ops.aten.copy_.default)
 
 SAVED = "saved_for_mutation"
 """The entry of meta that distinguishes a clone made here from one that the user wrote: ``functionalize`` removes it again."""

@@ -277,28 +277,29 @@ _proxies: Any = Late("torch.fx.experimental.proxy_tensor")
 
 
 @contextmanager
-def assuming_sizes(environment: Any) -> Generator[None]:
+def assuming_sizes(env: Any) -> Generator[None]:
     """Let operators assume sizes for their fake results, as in inference, where user code must not.
 
+    They must not need a symbolic size as a number: an argument or a number of results would stay that of the example.
+
     Args:
-        environment: of the symbols; None if all sizes are numbers.
+        env: of the symbols; None if all sizes are numbers.
 
     >>> with assuming_sizes(None):
     ...     torch.ones(1).sum()
     tensor(1.)
     """
-    if environment is None:
+    if env is None:
         yield
         return
-    evaluate = environment.evaluate_sym_node
+    evaluate = env.evaluate_sym_node
 
     def evaluated(size: Any, *rest: Any, **options: Any) -> Any:
-        if size.pytype is not bool and size.expr.free_symbols:  # an argument or a number of results would stay the example's
+        if size.pytype is not bool and size.expr.free_symbols:
             raise cast(Any, fx).experimental.symbolic_shapes._ShapeEnvGuardError(f"{size} is not a number")
         return evaluate(size, *rest, **options)
 
-    assuming = assigned(environment, "_error_on_new_guards", value=False), assigned(environment, "evaluate_sym_node", evaluated)
-    with assuming[0], assuming[1], environment.suppress_guards():
+    with assigned(env, "_error_on_new_guards", value=False), assigned(env, "evaluate_sym_node", evaluated), env.suppress_guards():
         yield
 
 

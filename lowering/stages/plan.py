@@ -91,6 +91,12 @@ class StagePlan:
         return {name: kind.value for name, kind in self.users.items() if type(kind) is LiteralType}
 
     @cached_property
+    def unclosed(self) -> frozenset[str]:
+        """The graphs that leave a region open if their caller has gradients enabled."""
+        modes = Modes(self.program, grad=True)
+        return frozenset([name for name, grad in modes.exits.items() if grad not in (KEPT, True) or modes.levels[name] != (0, 0)])
+
+    @cached_property
     def metas(self) -> Mapping[str, Meta]:
         """The meta of each value of the root; without a fake value, the meta of the value inside the part."""
         found = dict(self.program.main.metas)
@@ -270,15 +276,14 @@ def _numbers(plan: StagePlan) -> Iterator[str]:
 
 
 def _writes(plan: StagePlan) -> Iterator[str]:
-    modes = Modes(plan.program, grad=True)
     for part, effects in zip(plan.chain.parts, plan.node_effects, strict=True):
         for name in effects.writes:
             yield (
                 f"{part.path} writes into its input {name}, which other parts would not see: put the write into the "
                 "part that makes the value, or export without it"
             )
-        # In effects every gradient marker opens a region; a part closes it if it ends with gradients enabled, like its caller.
-        if effects.scope != (0, 0) and (modes.exits[part.graph] not in (KEPT, True) or modes.levels[part.graph] != (0, 0)):
+        # In effects every gradient marker opens a region, also the one that closes it.
+        if effects.scope != (0, 0) and part.graph in plan.unclosed:
             yield f"{part.path} leaves a region (a gradient mode, an autocast) open for the next part: cut around the region"
 
 

@@ -12,14 +12,12 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from types import MappingProxyType
 
-import torch
-
 from ...ir.analysis.numbers import SYMBOLIC
 from ...ir.arguments import Ref
 from ...ir.effects.resolved import node_effects, storages
 from ...ir.graph import Node, Stack
 from ...ir.inference import clone_value
-from ...ir.operators import CLONE, op_of
+from ...ir.operators import CLONE, COPY
 from ...ir.origins import copied_meta
 from ...ir.own_operators import is_boundary, user_stack
 from ...ir.persistent import grouped
@@ -28,8 +26,6 @@ from ...ir.rewriter import Rewriter
 from ..transformation import UNLIMITED, Fuel, transformation
 from .sizes import sizes_again
 from .versions import BoundaryValue, Chain, Leaves, StateReads, boundary_values, chains, with_passed_arguments
-
-COPY = op_of(torch.ops.aten.copy_.default)
 
 
 @transformation(
