@@ -6,7 +6,7 @@
 #   make deep    the rest, and laws of new programs    make mutants mutants that no test finds (an hour)
 #   make docs    the site, in build/docs               make linkcheck  its links to other sites
 #   make versions  tests on each supported torch and Python
-#   make house   files, lines, budgets, circles of imports, slowest tests
+#   make house   files, lines, tokens, circles of imports, slowest tests
 #   make clean   forget .venv and everything built
 #
 # Every target makes .venv first, when pyproject.toml or constraints.txt is newer than it.

@@ -1,91 +1,70 @@
-"""The budget of lines of code: how much each folder may have, and how much it should have in the end.
+"""The weight of the product in tokens, and the share of its lines that hold too much.
 
-``budget.toml`` has one line for each folder of the product (lines of code, files) and one for all tests (lines, files).
-The total of the product is the sum of its folders.  Numbers only go down: who needs more in one folder takes it from another
-in the same commit.  ``python -m tests.architecture.budget lower`` lowers each number to what is there; use it after removing
-code, and after a merge that kept either side of the file.
+Tokens are counted without imports, comments and docstrings, so layout cannot change the number.  The limits are lowered by
+hand at a release.  A fix may add lines; it does not have to pay for them elsewhere.
 """
 
 from __future__ import annotations
 
-import re
+import ast
+import io
 import sys
-import tomllib
+import tokenize
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 from attrs import frozen
 
-from tests.architecture.house import Weight, by_folder, weight
+from tests.architecture.house import LAYOUT, docstrings, lines_of
 from tests.architecture.sources import LAYERS, Source, sources
 
-FILE = Path(__file__).with_name("budget.toml")
+PRODUCT_TOKENS = 360_000
+DENSE = 30
+"""A line with as many tokens is dense: it holds more than one idea."""
 
-Numbers = dict[str, tuple[int, int]]
-"""For each folder the lines and the number of files."""
+PRODUCT_SHARE = 0.063
+TESTS_SHARE = 0.102
+"""The largest share of dense lines among the lines of code."""
 
 
 @frozen
-class Budget:
-    """What ``budget.toml`` says: limits by folder, and goals for groups of folders, which are written with blanks between."""
+class Density:
+    """How many tokens some files have, on how many lines of code, and how many of these lines are dense."""
 
-    limits: Numbers
-    goals: dict[str, int]
-    total_goal: tuple[int, int]
-    tests_goal: int
+    tokens: int
+    lines: int
+    dense: int
 
-
-def read(text: str) -> Budget:
-    """Read the text of ``budget.toml``."""
-    found = tomllib.loads(text)
-    limits = {name: (lines, files) for name, (lines, files) in found["limits"].items()}
-    goals = found["goals"]
-    return Budget(limits, goals["folders"], tuple(goals["product"]), goals["tests"])
+    @property
+    def share(self) -> float:
+        """The share of dense lines."""
+        return self.dense / self.lines
 
 
-def present(product: Iterable[Source], tests: Iterable[Source]) -> Numbers:
-    """Count lines of code and files by folder of the product, and all lines and files of the tests."""
-    found = {name: (one.code, one.files) for name, one in by_folder(product).items()}
-    every = sum((weight(source) for source in tests), Weight())
-    return found | {"tests": (every.lines, every.files)}
+def tokens_by_line(source: Source) -> Counter[int]:
+    """Count the tokens of each line of code, by line number."""
+    imported = (node for node in ast.walk(source.tree) if isinstance(node, ast.Import | ast.ImportFrom))
+    left_out = lines_of(docstrings(source.tree)) | lines_of(imported)
+    tokens = tokenize.generate_tokens(io.StringIO(source.text).readline)
+    numbers = (token.start[0] for token in tokens if token.type not in LAYOUT)
+    return Counter(number for number in numbers if number not in left_out)
 
 
-def above(now: Numbers, limits: Numbers) -> list[str]:
-    """Return the folders that have more than their number."""
-    return [
-        f"{name}: {lines} lines in {files} files, at most {limits.get(name, (0, 0))[0]} in {limits.get(name, (0, 0))[1]}"
-        for name, (lines, files) in sorted(now.items())
-        if lines > limits.get(name, (0, 0))[0] or files > limits.get(name, (0, 0))[1]
-    ]
+def density(files: Iterable[Source]) -> Density:
+    """Count the tokens and the dense lines of some files."""
+    counts = [count for source in files for count in tokens_by_line(source).values()]
+    return Density(sum(counts), len(counts), sum(count >= DENSE for count in counts))
 
 
-def lowered(text: str, now: Numbers) -> str:
-    """Return the text of ``budget.toml`` with each number at most what is there; folders that are gone have no line."""
-
-    def line(found: re.Match[str]) -> str:
-        lines, files = now.get(found[1], (0, 0))
-        return f'"{found[1]}" = [{min(lines, int(found[2]))}, {min(files, int(found[3]))}]\n' if files else ""
-
-    return re.sub(r'^"(.+)" = \[(\d+), (\d+)\]\n', line, text, flags=re.MULTILINE)
-
-
-def report(now: Numbers, budget: Budget) -> Iterator[str]:
-    """Iterate over lines that compare what is there, the limits and the goals."""
-    limits = budget.limits
-    product = [*{*now, *limits} - {"tests"}]
-    yield f"{'now':>8}{'limit':>8}{'goal':>8}"
-    rows = [(group, group.split(), 0, goal) for group, goal in budget.goals.items()]
-    rows += [("product, lines of code", product, 0, budget.total_goal[0])]
-    rows += [("product, files", product, 1, budget.total_goal[1])]
-    rows += [("tests, all lines", ["tests"], 0, budget.tests_goal)]
-    for title, folders, place, goal in rows:
-        count, limit = (sum(numbers.get(name, (0, 0))[place] for name in folders) for numbers in (now, limits))
-        yield f"{count:>8}{limit:>8}{goal:>8}  {title}"
+def report(product: Density, tests: Density) -> Iterator[str]:
+    """Iterate over lines that compare the numbers with their limits."""
+    yield f"product: {product.tokens:,} tokens of at most {PRODUCT_TOKENS:,}"
+    rows = ("product", product, PRODUCT_SHARE), ("tests", tests, TESTS_SHARE)
+    for title, found, limit in rows:
+        yield f"{title}: {found.tokens / found.lines:.1f} tokens a line of code"
+        yield f"{title}: {found.share:.1%} of the lines with {DENSE} tokens or more, at most {limit:.1%}"
 
 
 if __name__ == "__main__":
-    text, now = FILE.read_text("utf-8"), present(sources(*LAYERS), sources("tests"))
-    if sys.argv[1:] == ["lower"]:
-        FILE.write_text(lowered(text, now), "utf-8")
-    else:
-        sys.stdout.write("\n".join(report(now, read(text))) + "\n")
+    lines = report(density(sources(*LAYERS)), density(sources("tests")))
+    sys.stdout.write("\n".join(lines) + "\n")

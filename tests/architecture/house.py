@@ -20,6 +20,17 @@ from tests.architecture.sources import LAYERS, ROOT, Source, sources
 TIMES = ROOT / "build" / "tests.xml"
 """What the last ``make test`` wrote: seconds for each test."""
 
+LAYOUT = {
+    tokenize.COMMENT,
+    tokenize.NL,
+    tokenize.NEWLINE,
+    tokenize.INDENT,
+    tokenize.DEDENT,
+    tokenize.ENDMARKER,
+    tokenize.ENCODING,
+}
+"""The kinds of tokens that are no code."""
+
 
 @frozen
 class Weight:
@@ -57,17 +68,8 @@ def weight(source: Source) -> Weight:
     """Count one file."""
     docs = lines_of(docstrings(source.tree))
     imported = lines_of(node for node in ast.walk(source.tree) if isinstance(node, ast.Import | ast.ImportFrom))
-    layout = {
-        tokenize.COMMENT,
-        tokenize.NL,
-        tokenize.NEWLINE,
-        tokenize.INDENT,
-        tokenize.DEDENT,
-        tokenize.ENDMARKER,
-        tokenize.ENCODING,
-    }
     tokens = tokenize.generate_tokens(io.StringIO(source.text).readline)
-    written = {line for token in tokens if token.type not in layout for line in range(token.start[0], token.end[0] + 1)}
+    written = {line for token in tokens if token.type not in LAYOUT for line in range(token.start[0], token.end[0] + 1)}
     return Weight(1, len(source.text.splitlines()), len(written - docs - imported), len(docs), len(imported))
 
 

@@ -1,21 +1,23 @@
-"""No folder has more lines of code or more files than its budget."""
+"""The product stays within its tokens, and most lines hold one idea."""
 
 from __future__ import annotations
 
 from tests.architecture import budget
-from tests.architecture.sources import LAYERS, sources
+from tests.architecture.sources import LAYERS, Source, sources
 
 
-def test_no_folder_is_above_its_budget() -> None:
-    limits = budget.read(budget.FILE.read_text("utf-8")).limits
-    assert list(limits) == sorted(limits)
-    over = budget.above(budget.present(sources(*LAYERS), sources("tests")), limits)
-    assert not over, "remove code or take lines from another folder in tests/architecture/budget.toml:\n" + "\n".join(over)
+def test_imports_comments_docstrings_and_layout_have_no_tokens() -> None:
+    text = '"""Doc."""\nimport os\n\n\ndef f(\n    a,\n):\n    """Doc."""\n    return a + 1  # why\n'
+    found = budget.tokens_by_line(Source("a.py", text))
+    assert found == {5: 3, 6: 2, 7: 2, 9: 4}
 
 
-def test_every_folder_has_one_goal() -> None:
-    found = budget.read(budget.FILE.read_text("utf-8"))
-    grouped = [name for group in found.goals for name in group.split()]
-    assert sorted(grouped) == sorted(set(grouped)), "a folder is in two groups"
-    assert {*found.limits} - {"tests"} <= {*grouped}
-    assert sum(found.goals.values()) <= found.total_goal[0]
+def test_the_product_is_within_its_tokens() -> None:
+    found = budget.density(sources(*LAYERS))
+    assert found.tokens <= budget.PRODUCT_TOKENS
+
+
+def test_few_lines_are_dense() -> None:
+    product, tests = budget.density(sources(*LAYERS)), budget.density(sources("tests"))
+    assert product.share <= budget.PRODUCT_SHARE, f"{product.dense} of {product.lines} lines"
+    assert tests.share <= budget.TESTS_SHARE, f"{tests.dense} of {tests.lines} lines"
