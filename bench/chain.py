@@ -24,5 +24,7 @@ def chain(nodes: int, *, per_call: int = 5, calls: int = 10) -> px.Program:
         made.append(px.Node(f"n{index}", neg, (px.Ref(previous),), (), stack))
         previous = f"n{index}"
     graph = px.Graph((px.Input("x"),), tuple(made), (px.Ref(previous),))
-    signature = px.ir.Signature((px.ir.UserInput(px.ir.TensorType(torch.float32, (2,)), "x"),), (px.ir.UserOutput(),))
+    signature = px.ir.Signature(
+        (px.ir.UserInput(px.ir.TensorType(torch.float32, (2,)), "x"),), (px.ir.UserOutput(),)
+    )
     return px.Program.of({"": graph}, signature=signature, facts=frozenset({"flat"}))

@@ -6,7 +6,8 @@ Each decision is timed against its alternative on data made for the purpose; pro
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -32,7 +33,9 @@ def chain(*, writes: int = 0) -> px.Graph:
     for number in range(COUNT):
         operand = px.Ref(f"v{number - 1}" if number else "x")
         write = bool(writes) and number % writes == 0
-        nodes.append(px.Node(f"v{number}", ADD_ if write else RELU, (operand, 1) if write else (operand,)))
+        nodes.append(
+            px.Node(f"v{number}", ADD_ if write else RELU, (operand, 1) if write else (operand,))
+        )
     return px.Graph((px.Input("x"),), tuple(nodes), (px.Ref(f"v{COUNT - 1}"),))
 
 
@@ -57,25 +60,42 @@ def of_names() -> dict[str, float]:
     nodes, half = graph.nodes, COUNT // 2
 
     def rebuilt() -> tuple[px.Node, ...]:
-        again = [px.Node(node.name, node.do, node.args, node.kwargs, node.stack, node.meta) for node in nodes[half:]]
+        again = [
+            px.Node(node.name, node.do, node.args, node.kwargs, node.stack, node.meta)
+            for node in nodes[half:]
+        ]
         return (*nodes[:half], new, *again)
 
     return {
         "insert a node in the middle": microseconds(lambda: (*nodes[:half], new, *nodes[half:])),
         "the same, and make all nodes after it again": microseconds(rebuilt),
-        "users, a node": microseconds(lambda: px.Graph(graph.inputs, nodes, graph.output).users, of=COUNT),
-        "tokens of a body's identity, a node": microseconds(lambda: graph_tokens(graph, {}), of=COUNT),
+        "users, a node": microseconds(
+            lambda: px.Graph(graph.inputs, nodes, graph.output).users, of=COUNT
+        ),
+        "tokens of a body's identity, a node": microseconds(
+            lambda: graph_tokens(graph, {}), of=COUNT
+        ),
     }
 
 
 def of_dependencies() -> dict[str, float]:
     """Time the relation, and effects of an operator that was met before."""
     found: dict[str, float] = {}
-    for name, graph in {"pure nodes": chain(), "a write every tenth node": chain(writes=10)}.items():
+    for name, graph in {
+        "pure nodes": chain(),
+        "a write every tenth node": chain(writes=10),
+    }.items():
         program = px.Program.of({"": graph})
-        found[f"dependencies, a node, {name}"] = microseconds(lambda: dependencies(program, graph), of=COUNT)  # noqa: B023
+        found[f"dependencies, a node, {name}"] = microseconds(
+            partial(dependencies, program, graph), of=COUNT
+        )
     relu = torch.ops.aten.relu.default
-    return {**found, "effects of an operator": microseconds(lambda: [effects_of(relu) for _ in range(COUNT)], of=COUNT)}
+    return {
+        **found,
+        "effects of an operator": microseconds(
+            lambda: [effects_of(relu) for _ in range(COUNT)], of=COUNT
+        ),
+    }
 
 
 def of_maps() -> dict[str, float]:
@@ -84,10 +104,18 @@ def of_maps() -> dict[str, float]:
     made = px.ir.pmap(plain)
     edited = made.set("k5", 0)
     maps = {"dict": plain, "PMap as made": made, "PMap after an edit": edited}
-    looked = {name: microseconds(lambda: [found[key] for key in plain], of=COUNT) for name, found in maps.items()}  # noqa: B023
+
+    def look_up_all(found: Mapping[str, int]) -> list[int]:
+        return [found[key] for key in plain]
+
+    looked = {
+        name: microseconds(partial(look_up_all, found), of=COUNT) for name, found in maps.items()
+    }
     return {
         **{f"look-up in a {name}": time for name, time in looked.items()},
-        "edit of a PMap": microseconds(lambda: [edited.set("k77", number) for number in range(100)], of=100),
+        "edit of a PMap": microseconds(
+            lambda: [edited.set("k77", number) for number in range(100)], of=100
+        ),
         "copy of a dict": microseconds(lambda: dict(plain)),
     }
 
@@ -95,7 +123,11 @@ def of_maps() -> dict[str, float]:
 def of_tensors() -> dict[str, float]:
     """Time the identity of a tensor."""
     tensor = torch.ones(4)
-    return {"identity of a tensor": microseconds(lambda: [cell_key(tensor) for _ in range(1000)], of=1000)}
+    return {
+        "identity of a tensor": microseconds(
+            lambda: [cell_key(tensor) for _ in range(1000)], of=1000
+        )
+    }
 
 
 if __name__ == "__main__":

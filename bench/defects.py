@@ -51,7 +51,10 @@ def experiment(name: str) -> Callable[[Callable[[Back | None], Any]], Callable[[
 def rows() -> Iterator[Row]:
     """Make every experiment three times."""
     for name, function in EXPERIMENTS.items():
-        yield Row(name, *(outcome(function, back) for back in (None, torch.export.unflatten, px.unflatten)))
+        yield Row(
+            name,
+            *(outcome(function, back) for back in (None, torch.export.unflatten, px.unflatten)),
+        )
 
 
 def outcome(function: Callable[[Back | None], Any], back: Back | None) -> str:
@@ -67,13 +70,22 @@ def outcome(function: Callable[[Back | None], Any], back: Back | None) -> str:
 
 
 def brought_back(
-    back: Back | None, module: nn.Module, *args: Any, preserve: tuple[str, ...] = (), decomposed: bool = False, **options: Any
+    back: Back | None,
+    module: nn.Module,
+    *args: Any,
+    preserve: tuple[str, ...] = (),
+    decomposed: bool = False,
+    **options: Any,
 ) -> Any:
     """Export a copy of a module and bring it back; the module itself for eager."""
     if back is None:
         return module
     ep = torch.export.export(
-        copy.deepcopy(module), copy.deepcopy(args), preserve_module_call_signature=preserve, strict=False, **options
+        copy.deepcopy(module),
+        copy.deepcopy(args),
+        preserve_module_call_signature=preserve,
+        strict=False,
+        **options,
     )
     return back(ep.run_decompositions({}) if decomposed else ep)
 
@@ -146,7 +158,9 @@ def _(back: Back | None) -> Any:
 
 @experiment("keys of state_dict where a module is called twice")
 def _(back: Back | None) -> Any:
-    return sorted(brought_back(back, Of(lambda m, x: m.a(m.a(x)) + m.a.n, a=Count()), ONES).state_dict())
+    return sorted(
+        brought_back(back, Of(lambda m, x: m.a(m.a(x)) + m.a.n, a=Count()), ONES).state_dict()
+    )
 
 
 class AddThenMul(Count):
@@ -175,7 +189,9 @@ WRITERS = ((AddThenMul, "add_ then mul_"), (Slices, "slices"), (Indexed, "index_
 
 for kind, said in WRITERS:
 
-    @experiment(f"{said} on a buffer under a preserved signature, read before and after, decomposed")
+    @experiment(
+        f"{said} on a buffer under a preserved signature, read before and after, decomposed"
+    )
     def _(back: Back | None, kind: Any = kind) -> Any:
         def run(m: Any, x: Any) -> Any:
             before = m.a.n * 2
@@ -194,7 +210,10 @@ def _(back: Back | None) -> Any:
 
 @experiment("train-mode BatchNorm in a preserved module that is called twice, decomposed")
 def _(back: Back | None) -> Any:
-    module = Of(lambda m, x: m.a(m.a(x)) + m.a[1].running_var, a=nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)))
+    module = Of(
+        lambda m, x: m.a(m.a(x)) + m.a[1].running_var,
+        a=nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)),
+    )
     x = torch.randn(4, 3)
     module = brought_back(back, module, x, preserve=("a",), decomposed=True)
     return total(module(x) + module(x))
@@ -202,12 +221,19 @@ def _(back: Back | None) -> Any:
 
 @experiment("a preserved module that only returns its input")
 def _(back: Back | None) -> Any:
-    return total(brought_back(back, Of(lambda m, x: m.a(x) + 1, a=nn.Identity()), ONES, preserve=("a",))(ONES))
+    return total(
+        brought_back(back, Of(lambda m, x: m.a(x) + 1, a=nn.Identity()), ONES, preserve=("a",))(
+            ONES
+        )
+    )
 
 
 @experiment("a preserved grandchild that counts, called twice")
 def _(back: Back | None) -> Any:
-    module = Of(lambda m, x: m.p(m.p(x)) + m.p.child.n, p=Of(lambda m, x: m.child(x) + m.child.n, child=Count()))
+    module = Of(
+        lambda m, x: m.p(m.p(x)) + m.p.child.n,
+        p=Of(lambda m, x: m.child(x) + m.child.n, child=Count()),
+    )
     return total(brought_back(back, module, ONES, preserve=("p.child",))(ONES))
 
 
@@ -302,7 +328,9 @@ def _(back: Back | None) -> Any:
 @experiment("re-export with the original dynamic shapes")
 def _(back: Back | None) -> Any:
     sizes = ({0: torch.export.Dim("n", min=2)},)
-    module = brought_back(back, Of(lambda m, x: m.a(x), a=nn.Linear(3, 3)), ONES, dynamic_shapes=sizes)
+    module = brought_back(
+        back, Of(lambda m, x: m.a(x), a=nn.Linear(3, 3)), ONES, dynamic_shapes=sizes
+    )
     again = torch.export.export(module, (ONES,), dynamic_shapes=sizes)
     return tuple(again.module()(torch.ones(5, 3)).shape)
 

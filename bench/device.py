@@ -41,7 +41,9 @@ def devices(name: str, rounds: int) -> list[dict[str, Any]]:
         return []
     device = torch.device("cuda" if name == "auto" else name)
     print(f"\n{HEADER}")
-    _compiled(nn.Linear(2, 2).to(device), (torch.ones(1, 2, device=device),), {}, device)  # what torch.compile itself needs once
+    _compiled(
+        nn.Linear(2, 2).to(device), (torch.ones(1, 2, device=device),), {}, device
+    )  # what torch.compile itself needs once
     found: list[dict[str, Any]] = []
     for load in (workload("gpt-8"), workload("gpt-32"), _llama_block()):
         found.append(_on_device(load, device, rounds))
@@ -56,7 +58,9 @@ def _llama_block() -> Workload:
     )  # fmt: skip
     model = transformers.LlamaForCausalLM(config).eval()
     kwargs = {"input_ids": torch.arange(256).reshape(2, 128)}
-    return Workload("llama block", model, (), kwargs, torch.export.export(copy.deepcopy(model), (), kwargs))
+    return Workload(
+        "llama block", model, (), kwargs, torch.export.export(copy.deepcopy(model), (), kwargs)
+    )
 
 
 @torch.no_grad()
@@ -70,7 +74,9 @@ def _on_device(load: Workload, device: torch.device, rounds: int) -> dict[str, A
     compiled, seconds = _compiled(ours, args, kwargs, device)
     captured = _captured(ours, args, kwargs, expected) if device.type == "cuda" else None
     runs = {"eager": eager, "ours": ours, "compiled": compiled}
-    candidates: dict[str, Callable[[], Any]] = {who: _finished(module, args, kwargs, device) for who, module in runs.items()}
+    candidates: dict[str, Callable[[], Any]] = {
+        who: _finished(module, args, kwargs, device) for who, module in runs.items()
+    }
     if captured is not None:
         candidates["graph"] = captured
     return {
@@ -82,7 +88,9 @@ def _on_device(load: Workload, device: torch.device, rounds: int) -> dict[str, A
     }
 
 
-def _finished(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], device: torch.device) -> Callable[[], None]:
+def _finished(
+    module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], device: torch.device
+) -> Callable[[], None]:
     def run() -> None:
         module(*args, **kwargs)
         _wait(device)
@@ -95,7 +103,9 @@ def _wait(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def _compiled(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], device: torch.device) -> tuple[Any, float]:
+def _compiled(
+    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], device: torch.device
+) -> tuple[Any, float]:
     # Without a graph break, or it raises; the seconds are those of the first call, and no kernel comes from a cache.
     torch._dynamo.reset()
     compiled = torch.compile(module, fullgraph=True)
@@ -107,7 +117,9 @@ def _compiled(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], 
     return compiled, time.perf_counter() - start
 
 
-def _compile_others(load: Workload, device: torch.device, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, float]:
+def _compile_others(
+    load: Workload, device: torch.device, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> dict[str, float]:
     found: dict[str, float] = {}
     peers: dict[str, Callable[[], nn.Module]] = {
         "torch": lambda: torch.export.unflatten(load.ep),
@@ -117,7 +129,9 @@ def _compile_others(load: Workload, device: torch.device, args: tuple[Any, ...],
         try:
             found[who] = _compiled(make().to(device), args, kwargs, device)[1]
         except Exception as error:  # what the peer cannot do is a figure too
-            print(f"torch.compile of {who}: {type(error).__name__}: {str(error).strip().splitlines()[0][:90]}")
+            print(
+                f"torch.compile of {who}: {type(error).__name__}: {str(error).strip().splitlines()[0][:90]}"
+            )
             found[who] = math.nan
     return found
 

@@ -54,23 +54,43 @@ def tree(blocks: int) -> px.Program:
     """
     example = torch.export.export(nn.Sequential(Block(), Block()), (torch.ones(2, WIDTH),))
     made = px.transform(px.import_ep(example))
-    body = next(graph for graph in made.graphs.values() if any(_is_scale(node) for node in graph.nodes))
+    body = next(
+        graph for graph in made.graphs.values() if any(_is_scale(node) for node in graph.nodes)
+    )
     (lin,) = [node.do.graph for node in body.nodes if type(node.do) is Call]
     call = made.main.nodes[0]
     nodes = [
-        px.Node(f"block_{number}", Call(px.Frame(f"{number}"), f"block {number}"), (_value(number, made),), meta=call.meta)
+        px.Node(
+            f"block_{number}",
+            Call(px.Frame(f"{number}"), f"block {number}"),
+            (_value(number, made),),
+            meta=call.meta,
+        )
         for number in range(blocks)
     ]
-    graphs = {"": px.Graph(made.main.inputs, tuple(nodes), (px.Ref(nodes[-1].name),)), lin: made.graphs[lin]}
+    graphs = {
+        "": px.Graph(made.main.inputs, tuple(nodes), (px.Ref(nodes[-1].name),)),
+        lin: made.graphs[lin],
+    }
     graphs |= {f"block {number}": scaled(body, 0.1 + number / blocks) for number in range(blocks)}
-    slots = {f"{number}.lin.{name}": value for number in range(blocks) for name, value in Block().lin.named_parameters()}
-    state = {name: Slot(SlotKind.PARAMETER, value, cell, cell) for cell, (name, value) in enumerate(slots.items())}
+    slots = {
+        f"{number}.lin.{name}": value
+        for number in range(blocks)
+        for name, value in Block().lin.named_parameters()
+    }
+    state = {
+        name: Slot(SlotKind.PARAMETER, value, cell, cell)
+        for cell, (name, value) in enumerate(slots.items())
+    }
     kinds = {module.path: module.type_name for module in made.modules}
     modules = [Module("", kinds[""])]
     for number in range(blocks):
         modules += [Module(f"{number}", kinds["0"]), Module(f"{number}.lin", kinds["0.lin"])]
     return px.Program.of(
-        graphs, state=State(tuple(state), px.ir.pmap(state)), signature=evolve(made.signature, lifted=()), modules=tuple(modules)
+        graphs,
+        state=State(tuple(state), px.ir.pmap(state)),
+        signature=evolve(made.signature, lifted=()),
+        modules=tuple(modules),
     )
 
 
@@ -84,21 +104,31 @@ def _is_scale(node: px.Node) -> bool:
 
 def scaled(graph: px.Graph, by: float) -> px.Graph:
     """Return a body that multiplies by another number."""
-    nodes = [node.evolve(args=(node.args[0], by)) if _is_scale(node) else node for node in graph.nodes]
+    nodes = [
+        node.evolve(args=(node.args[0], by)) if _is_scale(node) else node for node in graph.nodes
+    ]
     return evolve(graph, nodes=tuple(nodes))
 
 
 def silent(program: px.Program) -> px.Program:
     """Return a version in which one body does not say the value of one node, which three others follow from."""
     graph = program.graphs["block 1"]
-    nodes = [evolve(node, meta={}) if isinstance(node.do, px.Op) and "gelu" in node.do.name else node for node in graph.nodes]
+    nodes = [
+        evolve(node, meta={}) if isinstance(node.do, px.Op) and "gelu" in node.do.name else node
+        for node in graph.nodes
+    ]
     return program.evolve(graphs=program.graphs.set("block 1", evolve(graph, nodes=tuple(nodes))))
 
 
 def anew(program: px.Program) -> px.Program:
     """Return a copy of new graphs and of a new state, of which nothing is known."""
-    graphs = {name: px.Graph(graph.inputs, graph.nodes, graph.output) for name, graph in program.graphs.items()}
-    return evolve(program, graphs=px.ir.pmap(graphs), state=State(program.state.order, program.state.slots))
+    graphs = {
+        name: px.Graph(graph.inputs, graph.nodes, graph.output)
+        for name, graph in program.graphs.items()
+    }
+    return evolve(
+        program, graphs=px.ir.pmap(graphs), state=State(program.state.order, program.state.slots)
+    )
 
 
 @frozen
@@ -112,7 +142,9 @@ class Variants:
         """Return a version that nobody has asked anything."""
         number = next(self.numbers)
         name = f"block {number % (len(self.base.graphs) - 2)}"
-        return self.base.evolve(graphs=self.base.graphs.set(name, scaled(self.base.graphs[name], float(number))))
+        return self.base.evolve(
+            graphs=self.base.graphs.set(name, scaled(self.base.graphs[name], float(number)))
+        )
 
 
 def least(run: Callable[[Any], Any], given: Callable[[], Any], rounds: int) -> float:
@@ -138,7 +170,12 @@ def of_size(blocks: int, rounds: int) -> dict[str, float]:
     variants, x = Variants(base), torch.ones(2, WIDTH)
     px.lower(tree(2))  # what is imported once
     found: dict[str, float] = {}
-    for name, ask in (("verify", px.verify), ("digest", px.digest), ("infer", px.infer), ("deduplicate", px.deduplicate)):
+    for name, ask in (
+        ("verify", px.verify),
+        ("digest", px.digest),
+        ("infer", px.infer),
+        ("deduplicate", px.deduplicate),
+    ):
         start = time.process_time()
         ask(base)
         found[f"{name}, from nothing"] = time.process_time() - start
@@ -153,10 +190,14 @@ def of_size(blocks: int, rounds: int) -> dict[str, float]:
     found["transform"] = least(px.transform, variants.next, rounds)
     found["infer"] = least(px.infer, lambda: silent(variants.next()), rounds)
     found["infer, of known operands"] = least(px.infer, lambda: silent(base), rounds)
-    found["verify and digest"] = least(lambda program: (px.verify(program), px.digest(program)), variants.next, rounds)
+    found["verify and digest"] = least(
+        lambda program: (px.verify(program), px.digest(program)), variants.next, rounds
+    )
     found["lower"] = least(lambda program: px.lower(program, state="share"), variants.next, few)
     found["forward"] = least(lambda module: module(x), lambda: lowered, few)
-    found["lower, forward"] = least(lambda program: px.lower(program, state="share")(x), variants.next, few)
+    found["lower, forward"] = least(
+        lambda program: px.lower(program, state="share")(x), variants.next, few
+    )
     return found
 
 
@@ -206,12 +247,22 @@ def edits(sizes: Sequence[int], count: int, rounds: int) -> dict[str, Any]:
     """
     found = {size: of_size(size, 4 * rounds) for size in sizes}
     names = list(next(iter(found.values())))
-    print(f"\n{'one body edited, ms':<26}" + "".join(f"{size:>10}" for size in sizes) + f"{'growth':>12}")
+    print(
+        f"\n{'one body edited, ms':<26}"
+        + "".join(f"{size:>10}" for size in sizes)
+        + f"{'growth':>12}"
+    )
     grown = sorted(sizes)[1:] if len(sizes) > 2 else sorted(sizes)
     for name in names:
         times = [found[size][name] for size in sizes]
-        slope = exponent(list(grown), [found[size][name] for size in grown]) if len(grown) > 1 else 0.0
-        print(f"{name:<26}" + "".join(f"{each * MILLI:>10.3f}" for each in times) + f"{f'size^{slope:.2f}':>12}")
+        slope = (
+            exponent(list(grown), [found[size][name] for size in grown]) if len(grown) > 1 else 0.0
+        )
+        print(
+            f"{name:<26}"
+            + "".join(f"{each * MILLI:>10.3f}" for each in times)
+            + f"{f'size^{slope:.2f}':>12}"
+        )
     searched = many(sizes[0], count)
     print(
         f"{count} variants of {sizes[0]} bodies: {searched['seconds'] * MILLI:.3f} ms each to edit, verify, digest and "

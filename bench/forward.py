@@ -61,7 +61,12 @@ def forward(load: Workload, rounds: int) -> dict[str, Any]:
         times = alternate(runs, rounds=rounds, calls=10)
     operators = sum(node.op == "call_function" for node in load.ep.graph.nodes)
     step = (times["interpreter"] - times["ours"]) / operators
-    return {"name": load.name, "operators": operators, "seconds": times, "interpreter, seconds an operator": step}
+    return {
+        "name": load.name,
+        "operators": operators,
+        "seconds": times,
+        "interpreter, seconds an operator": step,
+    }
 
 
 def _call(module: Any, load: Workload) -> Any:

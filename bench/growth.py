@@ -29,13 +29,20 @@ def stages(load: Workload, rounds: int) -> dict[str, float]:
         results.append(step(results[-1]))
         found |= stage(step.name, functools.partial(step, results[-2]), results[-1], rounds)
     before = results[px.DEFAULT.index(px.outline)]
-    found |= stage("those two as transform does", functools.partial(outlined_and_deduplicated, before), None, rounds)
+    found |= stage(
+        "those two as transform does",
+        functools.partial(outlined_and_deduplicated, before),
+        None,
+        rounds,
+    )
     program = results[-1]
     found |= stage("lower", functools.partial(px.lower, program), None, rounds)
     return found
 
 
-def stage(name: str, run: Callable[[], Any], result: px.Program | None, rounds: int) -> dict[str, float]:
+def stage(
+    name: str, run: Callable[[], Any], result: px.Program | None, rounds: int
+) -> dict[str, float]:
     """Time one stage and the verification of its result, and print both."""
     candidates: dict[str, Callable[[], Any]] = {name: run}
     if result is not None:
@@ -53,7 +60,10 @@ def growth(sizes: list[int], rounds: int) -> dict[str, Any]:
     for size in sizes:
         flat = chain(size)
         program = px.transform(flat)
-        candidates = {"transform": functools.partial(px.transform, flat), "lower": functools.partial(px.lower, program)}
+        candidates = {
+            "transform": functools.partial(px.transform, flat),
+            "lower": functools.partial(px.lower, program),
+        }
         times = alternate(candidates, rounds=rounds)
         transforms.append(times["transform"])
         lowers.append(times["lower"])
@@ -63,5 +73,7 @@ def growth(sizes: list[int], rounds: int) -> dict[str, Any]:
         )
         gc.collect()
     slopes = {"transform": exponent(sizes, transforms), "lower": exponent(sizes, lowers)}
-    print(f"growth: transform size^{slopes['transform']:.2f}, lower size^{slopes['lower']:.2f} (1 is linear)")
+    print(
+        f"growth: transform size^{slopes['transform']:.2f}, lower size^{slopes['lower']:.2f} (1 is linear)"
+    )
     return {"sizes": sizes, "transform": transforms, "lower": lowers, "exponents": slopes}

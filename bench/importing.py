@@ -25,7 +25,13 @@ done()
 print(json.dumps([after - before for before, after in zip(times, times[1:])]))
 """
 
-STEPS = ("import torch", "export a module", "import purefx", "import_ep, transform, lower", "all other names")
+STEPS = (
+    "import torch",
+    "export a module",
+    "import purefx",
+    "import_ep, transform, lower",
+    "all other names",
+)
 
 
 def importing(rounds: int) -> dict[str, dict[str, float]]:
@@ -34,9 +40,13 @@ def importing(rounds: int) -> dict[str, dict[str, float]]:
     Args:
         rounds: how many processes of each kind; one more is not counted, which may have to compile files.
     """
-    found = {"alone": [_asked() for _ in range(rounds + 1)][1:], "after an export": [_asked("export") for _ in range(rounds)]}
+    found = {
+        "alone": [_asked() for _ in range(rounds + 1)][1:],
+        "after an export": [_asked("export") for _ in range(rounds)],
+    }
     minima: dict[str, dict[str, float]] = {
-        how: dict(zip(STEPS, map(min, zip(*times, strict=True)), strict=True)) for how, times in found.items()
+        how: dict(zip(STEPS, map(min, zip(*times, strict=True)), strict=True))
+        for how, times in found.items()
     }
     print(f"\nimport, ms{'':<18}" + "".join(f"{how:>18}" for how in minima))
     for step in STEPS:
@@ -45,5 +55,10 @@ def importing(rounds: int) -> dict[str, dict[str, float]]:
 
 
 def _asked(*how: str) -> list[float]:
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", CODE, *how], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", CODE, *how],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     return json.loads(done.stdout)

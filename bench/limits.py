@@ -37,17 +37,30 @@ def limits(load: Workload, rounds: int) -> dict[str, float]:
     tensors = [slot.value for _, slot in flat.state.pairs]
     steps: dict[str, Callable[[], Any]] = {
         "floor: read nodes once, empty modules, register": lambda: floor(ep),
-        "arguments as references": lambda: [tuple([px.Ref(part.name) for part in node.all_input_nodes]) for node in fx_nodes],
-        "a frozen copy of the meta": lambda: [MappingProxyType(dict(node.meta)) for node in fx_nodes],
+        "arguments as references": lambda: [
+            tuple([px.Ref(part.name) for part in node.all_input_nodes]) for node in fx_nodes
+        ],
+        "a frozen copy of the meta": lambda: [
+            MappingProxyType(dict(node.meta)) for node in fx_nodes
+        ],
         "a frozen node": lambda: _remade(nodes),
-        "what each node does, looked up for a body's identity": lambda: [(id(node.do), tuple(node.refs())) for node in nodes],
-        "copies of the state": lambda: [torch.nn.Parameter(tensor.detach().clone()) for tensor in tensors],
+        "what each node does, looked up for a body's identity": lambda: [
+            (id(node.do), tuple(node.refs())) for node in nodes
+        ],
+        "copies of the state": lambda: [
+            torch.nn.Parameter(tensor.detach().clone()) for tensor in tensors
+        ],
         "verify the program, where nobody saw it made": lambda: px.verify(anew(flat)),
     }
-    jobs: dict[str, Callable[[], Any]] = {"the main job": lambda: px.lower(px.transform(px.import_ep(ep))), **_paused(steps)}
+    jobs: dict[str, Callable[[], Any]] = {
+        "the main job": lambda: px.lower(px.transform(px.import_ep(ep))),
+        **_paused(steps),
+    }
     times = alternate(jobs, rounds=rounds)
     times["sum of all but the last"] = sum([times[name] for name in steps][:-1])
-    print(f"\nlimits of {load.name}: {len(fx_nodes)} nodes, {len(whole.order)} bodies, microseconds a node")
+    print(
+        f"\nlimits of {load.name}: {len(fx_nodes)} nodes, {len(whole.order)} bodies, microseconds a node"
+    )
     for name, seconds in times.items():
         print(f"{name:<54}{seconds / len(fx_nodes) * 1e6:>7.1f}")
     return times
@@ -65,4 +78,6 @@ def _paused(steps: dict[str, Callable[[], Any]]) -> dict[str, Callable[[], Any]]
 
 
 def _remade(nodes: tuple[px.Node, ...]) -> list[px.Node]:
-    return [px.Node(node.name, node.do, node.args, node.kwargs, node.stack, node.meta) for node in nodes]
+    return [
+        px.Node(node.name, node.do, node.args, node.kwargs, node.stack, node.meta) for node in nodes
+    ]

@@ -43,7 +43,11 @@ def making(load: Workload, rounds: int, *, alone: bool = False) -> dict[str, Any
     def peer() -> nn.Module:
         return torch.export.unflatten(ep)
 
-    candidates: dict[str, Callable[[], Any]] = {"ours": ours, "torch": peer, "floor": lambda: floor(ep)}
+    candidates: dict[str, Callable[[], Any]] = {
+        "ours": ours,
+        "torch": peer,
+        "floor": lambda: floor(ep),
+    }
     more: dict[str, Callable[[], Any]] = {
         "ours, forward": lambda: ours()(*args, **kwargs),
         "torch, forward": lambda: peer()(*args, **kwargs),
@@ -92,7 +96,14 @@ def floor(ep: torch.export.ExportedProgram) -> nn.Module:
     for node in ep.graph.nodes:
         for argument in node.args:
             type(argument)
-        seen = (node.name, node.op, node.target, node.kwargs, node.meta.get("val"), node.meta.get("nn_module_stack"))
+        seen = (
+            node.name,
+            node.op,
+            node.target,
+            node.kwargs,
+            node.meta.get("val"),
+            node.meta.get("nn_module_stack"),
+        )
         del seen
     made = [nn.Module() for _ in ep.module_call_graph]
     for number, value in enumerate(ep.state_dict.values()):

@@ -86,4 +86,6 @@ def exponent(sizes: list[int], seconds: list[float]) -> float:
     """
     xs, ys = [math.log(size) for size in sizes], [math.log(second) for second in seconds]
     x, y = statistics.fmean(xs), statistics.fmean(ys)
-    return sum((a - x) * (b - y) for a, b in zip(xs, ys, strict=True)) / sum((a - x) ** 2 for a in xs)
+    return sum((a - x) * (b - y) for a, b in zip(xs, ys, strict=True)) / sum(
+        (a - x) ** 2 for a in xs
+    )

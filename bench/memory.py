@@ -40,7 +40,8 @@ def memory(load: Workload) -> dict[str, float]:
         "hundred versions, of one": (program_bytes + versions_bytes) / program_bytes,
     }
     print(
-        f"\nmemory of {load.name}, bytes a node of {nodes}: " + ", ".join(f"{name} {value:.1f}" for name, value in found.items())
+        f"\nmemory of {load.name}, bytes a node of {nodes}: "
+        + ", ".join(f"{name} {value:.1f}" for name, value in found.items())
     )
     return found
 
@@ -50,6 +51,10 @@ def versions(program: px.Program) -> list[px.Program]:
     made: list[Any] = []
     for number in range(VERSIONS):
         main = program.main
-        nodes = (*main.nodes[:number], evolve(main.nodes[number], name=f"renamed_{number}"), *main.nodes[number + 1 :])
+        nodes = (
+            *main.nodes[:number],
+            evolve(main.nodes[number], name=f"renamed_{number}"),
+            *main.nodes[number + 1 :],
+        )
         made.append(program.with_main(evolve(main, nodes=nodes)))
     return made

@@ -60,7 +60,9 @@ class Block(nn.Module):
 class Decoder(nn.Module):
     """A GPT-like decoder of ``layers`` blocks; 96 of them export to about 4,000 nodes in 1,000 modules."""
 
-    def __init__(self, layers: int, *, width: int = 8, heads: int = 2, vocabulary: int = 32, length: int = 16) -> None:
+    def __init__(
+        self, layers: int, *, width: int = 8, heads: int = 2, vocabulary: int = 32, length: int = 16
+    ) -> None:
         super().__init__()
         self.tokens, self.positions = nn.Embedding(vocabulary, width), nn.Embedding(length, width)
         self.blocks = nn.ModuleList([Block(width, heads) for _ in range(layers)])
@@ -86,7 +88,9 @@ class Shared(nn.Module):
     def __init__(self, times: int, *, distinct: bool = False) -> None:
         super().__init__()
         self.block = Scaled(8, 2) if distinct else Block(8, 2)
-        self.factors = [1 + number / times**2 for number in range(times)] if distinct else [None] * times
+        self.factors = (
+            [1 + number / times**2 for number in range(times)] if distinct else [None] * times
+        )
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         for factor in self.factors:
@@ -111,7 +115,10 @@ class Residual(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.first, self.second = nn.Conv2d(width, width, 3, padding=1), nn.Conv2d(width, width, 3, padding=1)
+        self.first, self.second = (
+            nn.Conv2d(width, width, 3, padding=1),
+            nn.Conv2d(width, width, 3, padding=1),
+        )
         self.norm1, self.norm2 = nn.BatchNorm2d(width), nn.BatchNorm2d(width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -12,7 +12,20 @@ from typing import Any
 
 import torch
 
-from bench import device, edits, forward, growth, importing, limits, making, memory, rules, split, steps, training
+from bench import (
+    device,
+    edits,
+    forward,
+    growth,
+    importing,
+    limits,
+    making,
+    memory,
+    rules,
+    split,
+    steps,
+    training,
+)
 from bench.measure import exponent
 from bench.workloads import workload
 
@@ -38,11 +51,20 @@ def _making(options: argparse.Namespace) -> list[dict[str, Any]]:
         found.append(making.making(workload(name), options.rounds, alone=options.alone))
         print(making.line(found[-1]), flush=True)
         gc.collect()
-    decoders = [figures for figures in found if figures["name"].startswith("gpt-") and figures["nodes"] > 1_000]
+    decoders = [
+        figures
+        for figures in found
+        if figures["name"].startswith("gpt-") and figures["nodes"] > 1_000
+    ]
     if len(decoders) > 1:
         sizes = [figures["nodes"] for figures in decoders]
-        slopes = {who: exponent(sizes, [figures["seconds"][who] for figures in decoders]) for who in ("ours", "torch")}
-        print(f"growth over the decoders: ours size^{slopes['ours']:.2f}, torch size^{slopes['torch']:.2f}")
+        slopes = {
+            who: exponent(sizes, [figures["seconds"][who] for figures in decoders])
+            for who in ("ours", "torch")
+        }
+        print(
+            f"growth over the decoders: ours size^{slopes['ours']:.2f}, torch size^{slopes['torch']:.2f}"
+        )
     return found
 
 
@@ -50,7 +72,9 @@ def _forward(options: argparse.Namespace) -> list[dict[str, Any]]:
     print(f"\n{forward.HEADER}")
     found: list[dict[str, Any]] = []
     for load in (workload("gpt-32"), workload("llama"), forward.many_inputs(100)):
-        found.append(forward.forward(load, 4 * options.rounds))  # milliseconds each: noise is larger
+        found.append(
+            forward.forward(load, 4 * options.rounds)
+        )  # milliseconds each: noise is larger
         print(forward.line(found[-1]), flush=True)
     return found
 
@@ -75,7 +99,9 @@ def _rules(options: argparse.Namespace) -> dict[str, Any]:
         found.append(rules.chain_of_hits(nodes, nodes // 20, options.rounds))
         print(rules.line(found[-1]), flush=True)
     grown = exponent(list(CHAINS), [each["seconds"]["ours"] for each in found[-len(CHAINS) :]])
-    print(f"chains: size^{grown:.2f}, {found[-1]['seconds']['ours'] * 1e6 / (2 * found[-1]['hits']):.0f} us a touched node")
+    print(
+        f"chains: size^{grown:.2f}, {found[-1]['seconds']['ours'] * 1e6 / (2 * found[-1]['hits']):.0f} us a touched node"
+    )
     return {"flat": found, "growth": grown, "layers": rules.layers([8, 32, 96], options.rounds)}
 
 
@@ -100,7 +126,9 @@ RUN = {
     "memory": lambda _: memory.memory(workload("gpt-96")),
     "stages": lambda options: growth.stages(workload("gpt-96"), options.rounds),
     "growth": lambda options: growth.growth(options.sizes, options.rounds),
-    "limits": lambda options: {name: limits.limits(workload(name), options.rounds) for name in LIMITED},
+    "limits": lambda options: {
+        name: limits.limits(workload(name), options.rounds) for name in LIMITED
+    },
     "import": lambda options: importing.importing(options.rounds),
     "device": lambda options: device.devices(options.device, options.rounds),
     "split": _split,

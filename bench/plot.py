@@ -30,19 +30,45 @@ def draw(figures: dict[str, Any], path: Path) -> None:
     Raises:
         ImportError: matplotlib is not installed.
     """
-    picture = importlib.import_module("matplotlib.figure").Figure(figsize=(8, 5), layout="constrained")
+    picture = importlib.import_module("matplotlib.figure").Figure(
+        figsize=(8, 5), layout="constrained"
+    )
     axes = picture.add_subplot(xscale="log", yscale="log", xlabel="nodes", ylabel="milliseconds")
     made = figures.get("making", [])
     for who, (label, marker, colour) in WHO.items():
-        line = sorted((row["nodes"], row["seconds"][who]) for row in made if row["name"].startswith("gpt-"))
-        others = [(row["nodes"], row["seconds"][who]) for row in made if not row["name"].startswith("gpt-")]
-        label = f"{label}, size^{exponent([n for n, _ in line], [s for _, s in line]):.2f}" if len(line) > 1 else label
-        axes.plot([n for n, _ in line], [s * 1e3 for _, s in line], marker=marker, color=colour, label=label)
-        axes.plot([n for n, _ in others], [s * 1e3 for _, s in others], marker, color=colour, alpha=0.4)
+        line = sorted(
+            (row["nodes"], row["seconds"][who]) for row in made if row["name"].startswith("gpt-")
+        )
+        others = [
+            (row["nodes"], row["seconds"][who])
+            for row in made
+            if not row["name"].startswith("gpt-")
+        ]
+        label = (
+            f"{label}, size^{exponent([n for n, _ in line], [s for _, s in line]):.2f}"
+            if len(line) > 1
+            else label
+        )
+        axes.plot(
+            [n for n, _ in line],
+            [s * 1e3 for _, s in line],
+            marker=marker,
+            color=colour,
+            label=label,
+        )
+        axes.plot(
+            [n for n, _ in others], [s * 1e3 for _, s in others], marker, color=colour, alpha=0.4
+        )
     if "growth" in figures:
         chains = figures["growth"]
         total = [(a + b) * 1e3 for a, b in zip(chains["transform"], chains["lower"], strict=True)]
-        axes.plot(chains["sizes"], total, "^--", color=WHO["ours"][2], label="purefx: transform and lower a chain")
+        axes.plot(
+            chains["sizes"],
+            total,
+            "^--",
+            color=WHO["ours"][2],
+            label="purefx: transform and lower a chain",
+        )
     axes.set_title("making a module hierarchy (lines: decoders; points: other workloads)")
     axes.grid(visible=True, which="major", alpha=0.3)
     axes.legend()

@@ -83,7 +83,10 @@ def behind_linear(old: str) -> Rewriting:
         )
     return Rewriting(
         f"linear, {old}",
-        _rule(lambda x, w: functional.silu(functional.linear(x, w)), lambda m, x, w: torch.relu(functional.linear(x, w))),
+        _rule(
+            lambda x, w: functional.silu(functional.linear(x, w)),
+            lambda m, x, w: torch.relu(functional.linear(x, w)),
+        ),
         lambda x, w: overload(ATEN.linear.default(x, w)),
         lambda x, w: ATEN.relu.default(ATEN.linear.default(x, w)),
         _call(overload, _call(ATEN.linear.default, *map(inductor.KeywordArg, "xw"))),
@@ -120,7 +123,9 @@ def chain_of_hits(nodes: int, hits: int, rounds: int) -> dict[str, Any]:
     last = graph.placeholder("x")
     last.meta["val"] = value
     for number in range(nodes):
-        last = graph.call_function(ATEN.gelu.default if number % (nodes // hits) == 0 else ATEN.neg.default, (last,))
+        last = graph.call_function(
+            ATEN.gelu.default if number % (nodes // hits) == 0 else ATEN.neg.default, (last,)
+        )
         last.meta["val"] = value
     graph.output((last,))
     module = fx.GraphModule(nn.Module(), graph)
@@ -135,7 +140,9 @@ def layers(counts: list[int], rounds: int) -> dict[str, float]:
         rounds: of timing.
     """
     rewriting = activation()
-    trees = {f"gpt-{count}": px.transform(px.import_ep(workload(f"gpt-{count}").ep)) for count in counts}
+    trees = {
+        f"gpt-{count}": px.transform(px.import_ep(workload(f"gpt-{count}").ep)) for count in counts
+    }
     copies = {name: partial(_copy, tree) for name, tree in trees.items()}
     times = alternate(dict.fromkeys(trees, rewriting.ours), rounds=rounds, calls=1, fresh=copies)
     said = ", ".join([f"{name} {seconds * 1e3:.1f} ms" for name, seconds in times.items()])
@@ -153,7 +160,9 @@ def line(figures: dict[str, Any]) -> str:
     )
 
 
-def _timed(name: str, program: px.Program, module: fx.GraphModule, rewriting: Rewriting, rounds: int) -> dict[str, Any]:
+def _timed(
+    name: str, program: px.Program, module: fx.GraphModule, rewriting: Rewriting, rounds: int
+) -> dict[str, Any]:
     def fresh() -> fx.GraphModule:
         # Tensors and fake values are shared; nodes are what a rewriter changes.
         graph = fx.Graph()
@@ -161,7 +170,10 @@ def _timed(name: str, program: px.Program, module: fx.GraphModule, rewriting: Re
         return fx.GraphModule(module, graph)
 
     theirs = {"fx": _by_fx(rewriting), "inductor": _by_inductor(rewriting)}
-    copies: dict[str, Callable[[], Any]] = {"ours": lambda: _copy(program), **dict.fromkeys(theirs, fresh)}
+    copies: dict[str, Callable[[], Any]] = {
+        "ours": lambda: _copy(program),
+        **dict.fromkeys(theirs, fresh),
+    }
     times = alternate({"ours": rewriting.ours, **theirs}, rounds=rounds, fresh=copies)
     counted = [_count(rewriting.ours(program), rewriting.target)]
     for run in theirs.values():
@@ -179,12 +191,17 @@ def _timed(name: str, program: px.Program, module: fx.GraphModule, rewriting: Re
 
 
 def _count(program: px.Program, target: Any) -> int:
-    return sum(isinstance(node.do, px.Op) and node.do.target is target for _, node in program.nodes())
+    return sum(
+        isinstance(node.do, px.Op) and node.do.target is target for _, node in program.nodes()
+    )
 
 
 def _copy(program: px.Program) -> px.Program:
     # Equal, and nothing has been asked of it.
-    graphs = {name: px.Graph(graph.inputs, graph.nodes, graph.output) for name, graph in program.graphs.items()}
+    graphs = {
+        name: px.Graph(graph.inputs, graph.nodes, graph.output)
+        for name, graph in program.graphs.items()
+    }
     return program.evolve(graphs=px.ir.pmap(graphs))
 
 
@@ -203,7 +220,11 @@ def _by_inductor(rewriting: Rewriting) -> Callable[[fx.GraphModule], Any]:
     inductor.register_graph_pattern(rewriting.found, pass_dict=passes)(replace)
 
     def run(module: fx.GraphModule) -> None:
-        value: Any = next(found for node in module.graph.nodes if isinstance(found := node.meta.get("val"), torch.Tensor))
+        value: Any = next(
+            found
+            for node in module.graph.nodes
+            if isinstance(found := node.meta.get("val"), torch.Tensor)
+        )
         with value.fake_mode:
             passes.apply(module.graph)
         module.recompile()

@@ -35,7 +35,11 @@ def splitting(load: Workload, parts: int, rounds: int) -> dict[str, Any]:
     tree = px.transform(px.import_ep(load.ep))
     flat = px.transform(px.import_ep(load.ep), *px.DEFAULT[:3])
     graph_module = load.ep.module()
-    called = [node for node in graph_module.graph.nodes if node.op not in ("placeholder", "output", "get_attr")]
+    called = [
+        node
+        for node in graph_module.graph.nodes
+        if node.op not in ("placeholder", "output", "get_attr")
+    ]
     tags = [f"p{number}" for number in range(parts)]
     of: dict[str, str] = {}
     for number, node in enumerate(called):

@@ -71,14 +71,18 @@ class Functorch(nn.Module):
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
-        self.compiled = aot_function(self._called, NOTHING, partition_fn=min_cut_rematerialization_partition)
+        self.compiled = aot_function(
+            self._called, NOTHING, partition_fn=min_cut_rematerialization_partition
+        )
 
     def _called(self, state: dict[str, torch.Tensor], *args: Any) -> torch.Tensor:
         return torch.func.functional_call(self.model, state, args)
 
     def forward(self, *args: Any) -> torch.Tensor:
         """Run the model."""
-        return self.compiled({**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}, *args)
+        return self.compiled(
+            {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}, *args
+        )
 
 
 def _candidates(name: str) -> Iterator[tuple[str, nn.Module]]:
@@ -112,7 +116,9 @@ def steps(name: str, rounds: int) -> list[dict[str, Any]]:
         rounds: of timing.
     """
     modules, args = dict(_candidates(name)), Trained.example()
-    runs: dict[str, Callable[[], Any]] = {said: partial(_step, module, args) for said, module in modules.items()}
+    runs: dict[str, Callable[[], Any]] = {
+        said: partial(_step, module, args) for said, module in modules.items()
+    }
     for run in runs.values():
         run()  # what is compiled or made at first is not counted
     peaks = {said: _peak(run) for said, run in runs.items()}

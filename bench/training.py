@@ -23,7 +23,8 @@ from purefx import training
 __all__ = ["HEADER", "Trained", "line", "partitions", "trained"]
 
 HEADER = (
-    f"{'partition':<10} {'nodes':>6} {'policy':<28} {'saved bytes':>12} {'of functorch':>12} {'again':>6} {'ms':>8} {'ratio':>7}"
+    f"{'partition':<10} {'nodes':>6} {'policy':<28} {'saved bytes':>12}"
+    f" {'of functorch':>12} {'again':>6} {'ms':>8} {'ratio':>7}"
 )
 
 VOCABULARY, WIDTH, LENGTH, BATCH = 256, 64, 128, 4
@@ -41,7 +42,9 @@ class Trained(nn.Module):
         # In four dimensions, so that transformers does not look into it.
         mask = torch.full((length, length), -1e9).triu(1).expand(ids.shape[0], 1, -1, -1)
         logits = self.model(input_ids=ids, attention_mask=mask).logits
-        return nn.functional.cross_entropy(logits[:, :-1].reshape(-1, VOCABULARY), ids[:, 1:].reshape(-1))
+        return nn.functional.cross_entropy(
+            logits[:, :-1].reshape(-1, VOCABULARY), ids[:, 1:].reshape(-1)
+        )
 
     @staticmethod
     def example() -> tuple[torch.Tensor]:
@@ -80,13 +83,21 @@ def partitions(name: str, rounds: int) -> list[dict[str, Any]]:
     module, args = trained(name), Trained.example()
     joint = training.capture_joint(copy.deepcopy(module), args)
     policies = dict(_policies(name))
-    cuts = {said: training.partition_joint(joint, policy=policy) for said, policy in policies.items()}
+    cuts = {
+        said: training.partition_joint(joint, policy=policy) for said, policy in policies.items()
+    }
     with ExitStack() as stack:
         graph = aot_export_joint_with_descriptors(stack, module, args).graph_module
         theirs = {said: _saved_by(cut, graph) for said, cut in FUNCTORCH.items()}
         runs: dict[str, Callable[[], Any]] = {
-            **{said: lambda policy=policy: training.partition_joint(joint, policy=policy) for said, policy in policies.items()},
-            **{said: lambda cut=cut: cut(graph, None, num_fwd_outputs=1) for said, cut in FUNCTORCH.items()},
+            **{
+                said: lambda policy=policy: training.partition_joint(joint, policy=policy)
+                for said, policy in policies.items()
+            },
+            **{
+                said: lambda cut=cut: cut(graph, None, num_fwd_outputs=1)
+                for said, cut in FUNCTORCH.items()
+            },
         }
         seconds = alternate(runs, rounds=rounds)
     reference = "functorch min-cut"
@@ -96,7 +107,8 @@ def partitions(name: str, rounds: int) -> list[dict[str, Any]]:
             "nodes": len(joint.main.nodes),
             "policy": said,
             "bytes": cuts[said].saved_bytes if said in cuts else theirs[said],
-            "of_functorch": (cuts[said].saved_bytes if said in cuts else theirs[said]) / theirs[reference],
+            "of_functorch": (cuts[said].saved_bytes if said in cuts else theirs[said])
+            / theirs[reference],
             "again": len(cuts[said].recomputed) if said in cuts else None,
             "seconds": seconds[said],
             "ratio": seconds[reference] / seconds[said],
@@ -125,7 +137,9 @@ def _saved_by(cut: Callable[..., Any], graph: torch.fx.GraphModule) -> int:
     # What the forward returns behind its one result and is no input.
     forward, _ = cut(graph, None, num_fwd_outputs=1)
     (output,) = [node for node in forward.graph.nodes if node.op == "output"]
-    return sum(_bytes(node.meta.get("val")) for node in output.args[0][1:] if node.op != "placeholder")
+    return sum(
+        _bytes(node.meta.get("val")) for node in output.args[0][1:] if node.op != "placeholder"
+    )
 
 
 def _bytes(value: Any) -> int:

@@ -19,14 +19,21 @@ def main() -> None:
     torch.manual_seed(0)
     model = torch.nn.Sequential(Block(), Block())
     rows = torch.export.Dim("rows", min=2, max=64)
-    program = px.capture(model, (torch.randn(3, 4),), dynamic_shapes=({0: rows},), preserve_module_call_signature=("1",))
+    program = px.capture(
+        model,
+        (torch.randn(3, 4),),
+        dynamic_shapes=({0: rows},),
+        preserve_module_call_signature=("1",),
+    )
     print(px.stats(program))
 
     module = px.lower(px.transform(program))
     for size in (2, 64):
         x = torch.randn(size, 4)
         assert torch.equal(module(x), model(x))
-        assert torch.equal(module.get_submodule("1")(x), model[1](x)), "a call whose signature was preserved"
+        assert torch.equal(module.get_submodule("1")(x), model[1](x)), (
+            "a call whose signature was preserved"
+        )
 
     # torch's exporter breaks the process under threads, so captures wait for each other.
     models = [torch.nn.Linear(4, size) for size in (2, 3, 4)]

@@ -33,28 +33,42 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit status: 0 when the module that came back is the same as eager.
     """
-    parser = argparse.ArgumentParser(prog="python -m examples.demo", description="Llama: exported, imported, lowered, compared.")
-    parser.add_argument("--layers", type=int, default=32, help="decoder layers (default: 32, as published)")
+    parser = argparse.ArgumentParser(
+        prog="python -m examples.demo", description="Llama: exported, imported, lowered, compared."
+    )
+    parser.add_argument(
+        "--layers", type=int, default=32, help="decoder layers (default: 32, as published)"
+    )
     layers: int = parser.parse_args(arguments).layers
     torch.set_num_threads(1)
-    warnings.filterwarnings("ignore", message=".*LeafSpec", category=FutureWarning)  # torch copies its own specs
+    warnings.filterwarnings(
+        "ignore", message=".*LeafSpec", category=FutureWarning
+    )  # torch copies its own specs
     return show(llama(layers), layers)
 
 
 def show(example: Example, layers: int) -> int:
     """Export a model, bring its hierarchy back, and say what happened; return the exit status."""
     model = example.build()
-    say(f"Llama with {layers} layers, {count(model.parameters())} parameters, {sum(1 for _ in model.modules())} modules")
+    say(
+        f"Llama with {layers} layers, {count(model.parameters())} parameters, {sum(1 for _ in model.modules())} modules"
+    )
     start = time.perf_counter()
     ep = example.export(model)
-    say(f"  torch.export.export        {seconds(start)}   {len(ep.graph.nodes):6} fx nodes in one list")
+    say(
+        f"  torch.export.export        {seconds(start)}   {len(ep.graph.nodes):6} fx nodes in one list"
+    )
     flat = px.import_ep(ep)
     program = px.transform(flat)
     module = px.lower(program)
     bodies = [name for name in program.order if name != program.root]
     say("\npx.lower(px.transform(px.import_ep(ep)))")
-    say(f"  flat program               {len(flat.main.nodes):6} operators, {len(flat.state)} pieces of state")
-    say(f"  hierarchy                  {sum(1 for _ in module.modules()):6} modules, {len(bodies)} distinct bodies")
+    say(
+        f"  flat program               {len(flat.main.nodes):6} operators, {len(flat.state)} pieces of state"
+    )
+    say(
+        f"  hierarchy                  {sum(1 for _ in module.modules()):6} modules, {len(bodies)} distinct bodies"
+    )
     say("\n".join(["", *tree(module), ""]))
     same = compare(module, model, example)
     race(ep)
@@ -66,13 +80,19 @@ def compare(module: torch.nn.Module, model: torch.nn.Module, example: Example) -
     calls = [example.inputs(seed) for seed in range(1, 4)]
     same = True
     for what, differences in (
-        ("outputs of 3 calls, and state after them, bit by bit", behaviour_differences(module, model, calls)),
+        (
+            "outputs of 3 calls, and state after them, bit by bit",
+            behaviour_differences(module, model, calls),
+        ),
         ("gradients of all parameters, bit by bit", gradient_differences(module, model, calls)),
         ("state_dict keys and order, ties, module tree", structure_differences(module, model)),
     ):
         same = same and not differences
         say(f"  {'equal to eager' if not differences else 'DIFFERENT':16} {what}")
-        say("\n".join(f"      {difference}" for difference in differences[:5]), end="\n" if differences else "")
+        say(
+            "\n".join(f"      {difference}" for difference in differences[:5]),
+            end="\n" if differences else "",
+        )
     return same
 
 
@@ -124,7 +144,11 @@ def _branches(module: torch.nn.Module) -> Iterator[str]:
 
 def kind(module: torch.nn.Module) -> str:
     """Return the class name of the original module."""
-    told = module.type_name() if isinstance(module, torch.fx.GraphModule) and hasattr(module, "type_name") else None
+    told = (
+        module.type_name()
+        if isinstance(module, torch.fx.GraphModule) and hasattr(module, "type_name")
+        else None
+    )
     return str(told or type(module).__name__).rpartition(".")[2]
 
 

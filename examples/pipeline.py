@@ -128,13 +128,22 @@ def run(work: Work, device: torch.device) -> list[str]:
     return lines
 
 
-def scheduled(stages: px.Stages, mine: Sequence[int], kind: Any, device: torch.device, **options: Any) -> Any:
+def scheduled(
+    stages: px.Stages, mine: Sequence[int], kind: Any, device: torch.device, **options: Any
+) -> Any:
     """Return a schedule over the stages of this rank."""
     made = [px.pipeline_stage(stages, index, device=device) for index in mine]
     return kind(made if kind is ScheduleInterleaved1F1B else made[0], MICROBATCHES, **options)
 
 
-def forward(work: Work, stages: px.Stages, mine: Sequence[int], kind: Any, expected: Eager, device: torch.device) -> list[str]:
+def forward(
+    work: Work,
+    stages: px.Stages,
+    mine: Sequence[int],
+    kind: Any,
+    expected: Eager,
+    device: torch.device,
+) -> list[str]:
     """Run the pipeline without gradients, and say what differs."""
     schedule = scheduled(stages, mine, kind, device)
     given = stages.arguments(input_ids=work.batch[0].to(device)) if 0 in mine else ()
@@ -145,7 +154,14 @@ def forward(work: Work, stages: px.Stages, mine: Sequence[int], kind: Any, expec
     return told("forward", {"logits": (stages.result(output).logits, expected.logits)})
 
 
-def train(work: Work, stages: px.Stages, mine: Sequence[int], kind: Any, expected: Eager, device: torch.device) -> list[str]:
+def train(
+    work: Work,
+    stages: px.Stages,
+    mine: Sequence[int],
+    kind: Any,
+    expected: Eager,
+    device: torch.device,
+) -> list[str]:
     """Run forward and backward, and say what differs."""
     schedule = scheduled(stages, mine, kind, device, loss_fn=loss_of)
     tokens, labels = (part.to(device) for part in work.batch)
@@ -159,13 +175,18 @@ def train(work: Work, stages: px.Stages, mine: Sequence[int], kind: Any, expecte
         for name, parameter in stages[index].named_parameters():
             pairs[f"gradient of {name}"] = (parameter.grad, expected.gradients[name])
     if is_last:
-        pairs |= {f"loss {number}": pair for number, pair in enumerate(zip(losses, expected.losses, strict=True))}
+        pairs |= {
+            f"loss {number}": pair
+            for number, pair in enumerate(zip(losses, expected.losses, strict=True))
+        }
         pairs["logits"] = (stages.result(output).logits, expected.logits)
     tied = {f"gradient of {name}" for tie in stages.ties for _, name in tie.places}
     return told("training", pairs, about=tied)
 
 
-def told(what: str, pairs: Mapping[str, tuple[Any, Any]], about: Sequence[str] | set[str] = ()) -> list[str]:
+def told(
+    what: str, pairs: Mapping[str, tuple[Any, Any]], about: Sequence[str] | set[str] = ()
+) -> list[str]:
     """Return a line about tensors and what they should be.
 
     On CPUs all must be equal to the last bit, because the same kernels run in the same order; except the sums that tied
@@ -178,11 +199,15 @@ def told(what: str, pairs: Mapping[str, tuple[Any, Any]], about: Sequence[str] |
             same = close = given is wanted
         else:
             same = torch.equal(given, wanted)
-            close = (name in about or given.is_cuda) and torch.allclose(given, wanted, rtol=1e-4, atol=1e-6)
+            close = (name in about or given.is_cuda) and torch.allclose(
+                given, wanted, rtol=1e-4, atol=1e-6
+            )
         exact += same
         if not same and not close:
             wrong.append(name)
-    said = f"{exact} of {len(pairs)} equal to eager bit for bit" + (", the others nearly" if exact < len(pairs) else "")
+    said = f"{exact} of {len(pairs)} equal to eager bit for bit" + (
+        ", the others nearly" if exact < len(pairs) else ""
+    )
     return [f"{what}: {'DIFFERENT: ' + ', '.join(wrong) if wrong else said}"]
 
 
@@ -199,7 +224,13 @@ def report(todo: Sequence[Work], device: torch.device) -> int:
 def on_rank(rank: int, ranks: int, todo: Sequence[Work], meeting: str) -> None:
     """Be one of the processes that ``start`` forks."""
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=ranks, timeout=timedelta(minutes=2))
+    dist.init_process_group(
+        "gloo",
+        init_method=f"file://{meeting}",
+        rank=rank,
+        world_size=ranks,
+        timeout=timedelta(minutes=2),
+    )
     status = report(todo, torch.device("cpu"))
     dist.destroy_process_group()
     sys.exit(status)
@@ -209,7 +240,10 @@ def start(ranks: int, todo: Sequence[Work]) -> int:
     """Fork processes that run on CPUs, and return the exit status; what this process exported they have."""
     fork = multiprocessing.get_context("fork")
     with tempfile.TemporaryDirectory() as folder:
-        made = [fork.Process(target=on_rank, args=(rank, ranks, todo, f"{folder}/meeting")) for rank in range(ranks)]
+        made = [
+            fork.Process(target=on_rank, args=(rank, ranks, todo, f"{folder}/meeting"))
+            for rank in range(ranks)
+        ]
         for process in made:
             process.start()
         for process in made:
@@ -226,19 +260,31 @@ def main(given: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--models", nargs="+", choices=sorted(MODELS), default=["llama"])
     parser.add_argument("--layers", type=int, default=4)
-    parser.add_argument("--stages", type=int, help="a multiple of the number of processes, which is the default")
-    parser.add_argument("--processes", type=int, nargs="+", help="fork so many instead of running under torchrun")
+    parser.add_argument(
+        "--stages", type=int, help="a multiple of the number of processes, which is the default"
+    )
+    parser.add_argument(
+        "--processes", type=int, nargs="+", help="fork so many instead of running under torchrun"
+    )
     options = parser.parse_args(given)
     torch.set_num_threads(1)
     if options.processes:
         counts = [(ranks, options.stages or ranks) for ranks in options.processes]
-        return max(start(ranks, works(options.models, options.layers, count)) for ranks, count in counts)
+        return max(
+            start(ranks, works(options.models, options.layers, count)) for ranks, count in counts
+        )
     if "WORLD_SIZE" not in os.environ:
-        parser.error("start it with torchrun --nproc-per-node 2 -m examples.pipeline, or give --processes 2")
+        parser.error(
+            "start it with torchrun --nproc-per-node 2 -m examples.pipeline, or give --processes 2"
+        )
     ranks, local = int(os.environ["WORLD_SIZE"]), int(os.environ["LOCAL_RANK"])
     on_gpu = torch.cuda.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"])
     device = torch.device("cuda", local) if on_gpu else torch.device("cpu")
-    dist.init_process_group("nccl" if on_gpu else "gloo", timeout=timedelta(minutes=2), device_id=device if on_gpu else None)
+    dist.init_process_group(
+        "nccl" if on_gpu else "gloo",
+        timeout=timedelta(minutes=2),
+        device_id=device if on_gpu else None,
+    )
     status = report(works(options.models, options.layers, options.stages or ranks), device)
     dist.destroy_process_group()
     return status

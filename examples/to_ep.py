@@ -58,7 +58,9 @@ def main() -> None:
 
     file = io.BytesIO()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # torch warns about how it copies its own specs
+        warnings.simplefilter(
+            "ignore", FutureWarning
+        )  # torch warns about how it copies its own specs
         torch.export.save(ep, file)
         file.seek(0)
         loaded = torch.export.load(file)

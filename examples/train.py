@@ -48,12 +48,16 @@ def main(steps: int = 8) -> int:
     joint = px.training.capture_joint(eager, *example.inputs())
     trained = px.training_module(joint, policy=px.training.min_cut())
     print("step    eager     lowered   trained")
-    rows = list(zip(losses(eager, steps), losses(lowered, steps), losses(trained, steps), strict=True))
+    rows = list(
+        zip(losses(eager, steps), losses(lowered, steps), losses(trained, steps), strict=True)
+    )
     for step, row in enumerate(rows):
         print(f"{step:4}", *[f"{loss:.6f}" for loss in row], sep="  ")
     final = eager.state_dict()
     same = all(len(set(row)) == 1 for row in rows)
-    same = same and not any(value_differences(module.state_dict(), final) for module in (lowered, trained))
+    same = same and not any(
+        value_differences(module.state_dict(), final) for module in (lowered, trained)
+    )
     print("all losses and the final state are equal, bit by bit" if same else "they differ")
     return 0 if same and rows[-1][0] < rows[0][0] else 1
 

@@ -63,7 +63,9 @@ class Example:
         """
         args, kwargs = self.inputs()
         # The copy because exporting shares the parameters and buffers, and running either would change both.
-        return torch.export.export(copy.deepcopy(model), args, kwargs, dynamic_shapes=self.dynamic_shapes)
+        return torch.export.export(
+            copy.deepcopy(model), args, kwargs, dynamic_shapes=self.dynamic_shapes
+        )
 
 
 def _tokens(name: str = "input_ids", *, length: int = TEXT) -> dict[str, Any]:
@@ -91,28 +93,41 @@ def _large_image() -> dict[str, Any]:
 
 def _bert() -> torch.nn.Module:
     config = transformers.BertConfig(
-        vocab_size=256, hidden_size=24, intermediate_size=48, num_attention_heads=2, num_hidden_layers=12
+        vocab_size=256,
+        hidden_size=24,
+        intermediate_size=48,
+        num_attention_heads=2,
+        num_hidden_layers=12,
     )
     return transformers.BertModel(config)
 
 
 def _albert() -> torch.nn.Module:
     config = transformers.AlbertConfig(
-        vocab_size=256, embedding_size=16, hidden_size=24, intermediate_size=48, num_attention_heads=2, num_hidden_layers=12
+        vocab_size=256,
+        embedding_size=16,
+        hidden_size=24,
+        intermediate_size=48,
+        num_attention_heads=2,
+        num_hidden_layers=12,
     )
     return transformers.AlbertModel(config)
 
 
 def _gpt2(layers: int) -> torch.nn.Module:
     # Causal language models are exported without a cache throughout: one call is one whole sequence.
-    config = transformers.GPT2Config(vocab_size=256, n_positions=64, n_embd=24, n_head=2, n_layer=layers, use_cache=False, **ENDS)
+    config = transformers.GPT2Config(
+        vocab_size=256, n_positions=64, n_embd=24, n_head=2, n_layer=layers, use_cache=False, **ENDS
+    )
     return transformers.GPT2LMHeadModel(config)
 
 
 ENDS = {"bos_token_id": 1, "eos_token_id": 2}
 """The published ones are outside our small vocabulary, of which transformers warns."""
 
-ANY_SHAPE: dict[str, Any] = {"input_ids": {0: torch.export.Dim("batch", max=8), 1: torch.export.Dim("length", max=64)}}
+ANY_SHAPE: dict[str, Any] = {
+    "input_ids": {0: torch.export.Dim("batch", max=8), 1: torch.export.Dim("length", max=64)}
+}
 
 DECODER: dict[str, Any] = {
     "vocab_size": 256, "hidden_size": 24, "intermediate_size": 48, "num_attention_heads": 4, "num_key_value_heads": 4,
@@ -125,24 +140,34 @@ GROUPED: dict[str, Any] = DECODER | {"num_key_value_heads": 2, "attn_implementat
 
 
 def _llama(layers: int) -> torch.nn.Module:
-    return transformers.LlamaForCausalLM(transformers.LlamaConfig(**DECODER, num_hidden_layers=layers))
+    return transformers.LlamaForCausalLM(
+        transformers.LlamaConfig(**DECODER, num_hidden_layers=layers)
+    )
 
 
 def _llama_tied() -> torch.nn.Module:
     grouped = DECODER | {"num_key_value_heads": 2}
-    return transformers.LlamaForCausalLM(transformers.LlamaConfig(**grouped, num_hidden_layers=16, tie_word_embeddings=True))
+    return transformers.LlamaForCausalLM(
+        transformers.LlamaConfig(**grouped, num_hidden_layers=16, tie_word_embeddings=True)
+    )
 
 
 def _qwen3(layers: int) -> torch.nn.Module:
-    return transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**GROUPED, num_hidden_layers=layers))
+    return transformers.Qwen3ForCausalLM(
+        transformers.Qwen3Config(**GROUPED, num_hidden_layers=layers)
+    )
 
 
 def _gemma2(layers: int) -> torch.nn.Module:
-    return transformers.Gemma2ForCausalLM(transformers.Gemma2Config(**GROUPED, num_hidden_layers=layers, sliding_window=8))
+    return transformers.Gemma2ForCausalLM(
+        transformers.Gemma2Config(**GROUPED, num_hidden_layers=layers, sliding_window=8)
+    )
 
 
 def _t5() -> torch.nn.Module:
-    config = transformers.T5Config(vocab_size=256, d_model=24, d_kv=8, d_ff=48, num_layers=6, num_heads=3, use_cache=False)
+    config = transformers.T5Config(
+        vocab_size=256, d_model=24, d_kv=8, d_ff=48, num_layers=6, num_heads=3, use_cache=False
+    )
     return transformers.T5ForConditionalGeneration(config)
 
 
@@ -157,20 +182,34 @@ def _whisper() -> torch.nn.Module:
 
 def _vit() -> torch.nn.Module:
     config = transformers.ViTConfig(
-        image_size=32, patch_size=8, hidden_size=24, intermediate_size=48, num_attention_heads=2, num_hidden_layers=12
+        image_size=32,
+        patch_size=8,
+        hidden_size=24,
+        intermediate_size=48,
+        num_attention_heads=2,
+        num_hidden_layers=12,
     )
     return transformers.ViTForImageClassification(config)
 
 
 def _clip() -> torch.nn.Module:
-    tower = {"hidden_size": 24, "intermediate_size": 48, "num_attention_heads": 2, "num_hidden_layers": 12}
+    tower = {
+        "hidden_size": 24,
+        "intermediate_size": 48,
+        "num_attention_heads": 2,
+        "num_hidden_layers": 12,
+    }
     text = tower | {"vocab_size": 256, "max_position_embeddings": 32, **ENDS}
     vision = tower | {"image_size": 32, "patch_size": 8}
-    return transformers.CLIPModel(transformers.CLIPConfig(text_config=text, vision_config=vision, projection_dim=16))
+    return transformers.CLIPModel(
+        transformers.CLIPConfig(text_config=text, vision_config=vision, projection_dim=16)
+    )
 
 
 def _resnet() -> torch.nn.Module:
-    config = transformers.ResNetConfig(embedding_size=8, hidden_sizes=[16, 32, 64, 128], depths=[3, 4, 6, 3])
+    config = transformers.ResNetConfig(
+        embedding_size=8, hidden_sizes=[16, 32, 64, 128], depths=[3, 4, 6, 3]
+    )
     return transformers.ResNetForImageClassification(config)
 
 
@@ -180,7 +219,9 @@ def _convnext() -> torch.nn.Module:
 
 
 def _mixtral() -> torch.nn.Module:
-    config = transformers.MixtralConfig(**GROUPED, num_hidden_layers=32, num_local_experts=4, num_experts_per_tok=2)
+    config = transformers.MixtralConfig(
+        **GROUPED, num_hidden_layers=32, num_local_experts=4, num_experts_per_tok=2
+    )
     return transformers.MixtralForCausalLM(config)
 
 

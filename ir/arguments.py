@@ -102,9 +102,18 @@ def _nested_in(value: Any) -> list[Any]:
     if isinstance(value, TREES):
         return [value.context, *value.children()]
     if kind is dict:
-        return [part for pair in value.items() for part in pair if type(part) in NESTED or isinstance(part, TREES)]
+        return [
+            part
+            for pair in value.items()
+            for part in pair
+            if type(part) in NESTED or isinstance(part, TREES)
+        ]
     if kind is Record:
-        parts = [part for pair in value.items if type(pair) is tuple for part in pair] if type(value.items) is tuple else []
+        parts = (
+            [part for pair in value.items if type(pair) is tuple for part in pair]
+            if type(value.items) is tuple
+            else []
+        )
     else:
         parts = children_of(value) if kind in CONTAINERS else value if kind is list else ()
     return [part for part in parts if type(part) in NESTED or isinstance(part, TREES)]
@@ -121,8 +130,12 @@ def refs_in(args: tuple[Arg, ...], kwargs: tuple[tuple[str, Arg], ...] = ()) -> 
         kind = type(arg)
         if kind is Ref:
             names.append(arg.name)
-        elif kind in CONTAINERS and not ((kind is tuple or kind is Items) and MAPPED.isdisjoint(map(type, arg))):
-            names.extend([leaf.name for leaf in arg_leaves((arg,)) if type(leaf) is Ref])  # most containers are sizes
+        elif kind in CONTAINERS and not (
+            (kind is tuple or kind is Items) and MAPPED.isdisjoint(map(type, arg))
+        ):
+            names.extend(
+                [leaf.name for leaf in arg_leaves((arg,)) if type(leaf) is Ref]
+            )  # most containers are sizes
     return names
 
 
@@ -132,7 +145,11 @@ def bodies_in(args: tuple[Arg, ...], kwargs: tuple[tuple[str, Arg], ...] = ()) -
     >>> bodies_in((Ref("p"), Body("$then"), Body("$else")))
     ['$then', '$else']
     """
-    return [leaf.graph for leaf in arg_leaves((*args, *(value for _, value in kwargs))) if type(leaf) is Body]
+    return [
+        leaf.graph
+        for leaf in arg_leaves((*args, *(value for _, value in kwargs)))
+        if type(leaf) is Body
+    ]
 
 
 CONTAINERS = frozenset({tuple, Items, Record, slice})
@@ -185,7 +202,9 @@ def map_refs(arg: Arg, rename: Callable[[Ref | Body], Arg]) -> Arg:
     >>> map_refs((Ref("x"), 2), lambda ref: Ref("y"))
     (Ref(name='y'), 2)
     """
-    return map_leaves(arg, lambda leaf: rename(leaf) if type(leaf) is Ref or type(leaf) is Body else leaf)
+    return map_leaves(
+        arg, lambda leaf: rename(leaf) if type(leaf) is Ref or type(leaf) is Body else leaf
+    )
 
 
 def map_leaves(arg: Arg, leaf: Callable[[Any], Any]) -> Any:
@@ -194,7 +213,11 @@ def map_leaves(arg: Arg, leaf: Callable[[Any], Any]) -> Any:
     >>> map_leaves((1, slice(2, None)), lambda part: part and part + 1)
     (2, slice(3, None, None))
     """
-    return with_children(arg, [map_leaves(part, leaf) for part in children_of(arg)]) if type(arg) in CONTAINERS else leaf(arg)
+    return (
+        with_children(arg, [map_leaves(part, leaf) for part in children_of(arg)])
+        if type(arg) in CONTAINERS
+        else leaf(arg)
+    )
 
 
 def replace_refs(arg: Arg, known: Mapping[str, Arg]) -> Arg:
@@ -249,7 +272,9 @@ def with_children(arg: Arg, parts: list[Arg]) -> Arg:
         return tuple(parts)  # nearly all are
     if kind is slice:
         return slice(*parts)
-    return Record(tuple(zip(parts[::2], parts[1::2], strict=True))) if kind is Record else Items(parts)
+    return (
+        Record(tuple(zip(parts[::2], parts[1::2], strict=True))) if kind is Record else Items(parts)
+    )
 
 
 def same_arg(left: Arg, right: Arg) -> bool:
@@ -305,5 +330,11 @@ class Strict:
         parts: list[object] = []
         for leaf in arg_leaves((self.arg,)):
             kind = type(leaf)
-            parts.append(repr(leaf) if kind is float or kind is complex else leaf if kind in COMPARABLE else kind)
+            parts.append(
+                repr(leaf)
+                if kind is float or kind is complex
+                else leaf
+                if kind in COMPARABLE
+                else kind
+            )
         return hash(tuple(parts))

@@ -55,7 +55,9 @@ def op_name(target: Any) -> str:
         return f"higher_order.{target.name()}"
     module = _text(target, "__module__") or "builtins"
     name = _text(target, "__qualname__") or _text(target, "__name__") or type(target).__name__
-    name = name.removeprefix("_VariableFunctionsClass.")  # torch's internal holder of torch.relu ...
+    name = name.removeprefix(
+        "_VariableFunctionsClass."
+    )  # torch's internal holder of torch.relu ...
     return f"{'operator' if module == '_operator' else module}.{name}"
 
 
@@ -95,12 +97,18 @@ def plain_parameters(signature: Signature) -> list[Parameter] | None:
     found: list[Parameter] = []
     for spec in specs:
         default = () if spec.default is None else (thawed(spec.default.value),)
-        found.append(Parameter(spec.argument, default, spec.type if type(spec.type) is RestType else None))
+        found.append(
+            Parameter(spec.argument, default, spec.type if type(spec.type) is RestType else None)
+        )
     return found
 
 
 def bind(
-    parameters: Sequence[Parameter], args: Sequence[Any], kwargs: Mapping[str, Any], *, takes: str = "takes"
+    parameters: Sequence[Parameter],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    *,
+    takes: str = "takes",
 ) -> dict[str, Any]:
     """Return the value of each parameter, by name and in their order.
 
@@ -117,7 +125,11 @@ def bind(
     {'x': 1, 'y': 2, 'more': ()}
     """
     plain = [parameter.name for parameter in parameters if parameter.rest is None]
-    positional = [parameter.name for parameter in parameters if parameter.rest is None and not parameter.by_name]
+    positional = [
+        parameter.name
+        for parameter in parameters
+        if parameter.rest is None and not parameter.by_name
+    ]
     by_name = dict(zip(positional, args, strict=False))
     unknown: dict[str, Any] = {}
     for name, value in kwargs.items():
@@ -137,11 +149,15 @@ def bind(
         taken = f"{len(positional)} argument{'s' * (len(positional) != 1)} ({', '.join(positional)}){more}"
         raise InputError(f"takes {taken}, got {len(args)} positional ones")
     if rests.get(True):
-        raise InputError(f"unexpected argument {next(iter(unknown))!r}; this program takes {', '.join(plain) or 'none'}")
+        raise InputError(
+            f"unexpected argument {next(iter(unknown))!r}; this program takes {', '.join(plain) or 'none'}"
+        )
     missing = [name for name in plain if name not in by_name]
     if missing:
         named = ", ".join(map(repr, missing))
-        raise InputError(f"missing argument{'s' * (len(missing) > 1)} {named}; the program {takes} ({', '.join(plain)})")
+        raise InputError(
+            f"missing argument{'s' * (len(missing) > 1)} {named}; the program {takes} ({', '.join(plain)})"
+        )
     return {parameter.name: by_name[parameter.name] for parameter in parameters}
 
 

@@ -113,7 +113,10 @@ class InvalidProgram(PurefxError, ValueError, Displayed):
         count = len(self.violations)
         head = f"the program breaks {count} invariant{'' if count == 1 else 's'}:"
         texts = [str(violation) for violation in self.violations[:SHOWN]]
-        shown = [text if len(text) <= LONGEST else f"{text[:LONGEST]} ... ({len(text):,} characters)" for text in texts]
+        shown = [
+            text if len(text) <= LONGEST else f"{text[:LONGEST]} ... ({len(text):,} characters)"
+            for text in texts
+        ]
         rest = [f"and {count - SHOWN:,} more; `violations` lists all"] if count > SHOWN else []
         super().__init__("\n\n".join([head, *shown, *rest]))
 

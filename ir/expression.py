@@ -65,7 +65,12 @@ Expr = int | float | bool | Sym | InputDim | InputValue | Apply
 
 
 def _power(base: Any, exponent: Any) -> Any:
-    if type(base) is int and type(exponent) is int and abs(base) > 1 and base.bit_length() * exponent > MOST_BITS:
+    if (
+        type(base) is int
+        and type(exponent) is int
+        and abs(base) > 1
+        and base.bit_length() * exponent > MOST_BITS
+    ):
         raise OverflowError("a power is too large")
     return base**exponent
 

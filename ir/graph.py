@@ -34,7 +34,9 @@ class Value:
     """
 
     __slots__ = ()
-    _saved: ClassVar[str] = "px.save(program, path) writes its program to a file, and px.load reads it"
+    _saved: ClassVar[str] = (
+        "px.save(program, path) writes its program to a file, and px.load reads it"
+    )
     """The advice of the error if it is pickled."""
 
     def __copy__(self) -> Any:
@@ -190,9 +192,18 @@ class Node(Value, Displayed):
         ('z', True)
         """
         name, do = name or self.name, do or self.do
-        args, kwargs = self.args if args is None else args, self.kwargs if kwargs is None else kwargs
+        args, kwargs = (
+            self.args if args is None else args,
+            self.kwargs if kwargs is None else kwargs,
+        )
         stack, meta = self.stack if stack is None else stack, self.meta if meta is None else meta
-        same = do is self.do and args is self.args and kwargs is self.kwargs and stack is self.stack and meta is self.meta
+        same = (
+            do is self.do
+            and args is self.args
+            and kwargs is self.kwargs
+            and stack is self.stack
+            and meta is self.meta
+        )
         return self if same and name == self.name else Node(name, do, args, kwargs, stack, meta)
 
     def with_refs(self, rename: Callable[[Ref | Body], Arg]) -> Node:
@@ -204,7 +215,10 @@ class Node(Value, Displayed):
         >>> Node("y", Op("toy.neg"), (Ref("x"),)).with_refs(lambda ref: Ref("z")).args
         (Ref(name='z'),)
         """
-        return self.evolve(args=map_refs(self.args, rename), kwargs=map_refs(self.kwargs, rename) if self.kwargs else ())
+        return self.evolve(
+            args=map_refs(self.args, rename),
+            kwargs=map_refs(self.kwargs, rename) if self.kwargs else (),
+        )
 
     def using(self, known: Mapping[str, Arg]) -> Node:
         """Return a copy with some operands replaced, by name; the same object if it uses none of them.
@@ -212,7 +226,10 @@ class Node(Value, Displayed):
         >>> Node("y", Op("toy.neg"), (Ref("x"),)).using({"x": 7}).args
         (7,)
         """
-        return self.evolve(args=replace_refs(self.args, known), kwargs=replace_refs(self.kwargs, known) if self.kwargs else ())
+        return self.evolve(
+            args=replace_refs(self.args, known),
+            kwargs=replace_refs(self.kwargs, known) if self.kwargs else (),
+        )
 
     def calling(self, rename: Callable[[str], str]) -> Node:
         """Return a copy that calls other graphs, or passes others to its operator; the same object if none differs.
@@ -223,7 +240,11 @@ class Node(Value, Displayed):
         do = self.do
         if type(do) is not Call:
             return self.with_refs(
-                lambda ref: Body(graph) if type(ref) is Body and (graph := rename(ref.graph)) != ref.graph else ref
+                lambda ref: (
+                    Body(graph)
+                    if type(ref) is Body and (graph := rename(ref.graph)) != ref.graph
+                    else ref
+                )
             )
         graph = rename(do.graph)
         return self if graph == do.graph else self.evolve(do=Call(do.instance, graph))
@@ -288,7 +309,9 @@ class Graph(Value, Displayed):
             for name in refs_in(node.args, node.kwargs):
                 if first.setdefault(name, node.name) is not node.name:
                     more.setdefault(name, {})[node.name] = None
-        return MappingProxyType({name: (one, *more[name]) if name in more else (one,) for name, one in first.items()})
+        return MappingProxyType(
+            {name: (one, *more[name]) if name in more else (one,) for name, one in first.items()}
+        )
 
     @cached_property
     def last_uses(self) -> Mapping[int, tuple[str, ...]]:
@@ -300,7 +323,12 @@ class Graph(Value, Displayed):
                 last[name] = index
         for name in self.output_refs():
             last.pop(name, None)
-        return MappingProxyType({at: tuple(names) for at, names in grouped([(at, name) for name, at in last.items()]).items()})
+        return MappingProxyType(
+            {
+                at: tuple(names)
+                for at, names in grouped([(at, name) for name, at in last.items()]).items()
+            }
+        )
 
     @cached_property
     def distinct(self) -> tuple[Do, ...]:
@@ -313,7 +341,11 @@ class Graph(Value, Displayed):
     @cached_property
     def callers(self) -> tuple[Node, ...]:
         """The nodes that call a graph, or pass one to an operator."""
-        calling = {id(do) for do in self.distinct if type(do) is Call or (type(do) is Op and do.effects.through_bodies)}
+        calling = {
+            id(do)
+            for do in self.distinct
+            if type(do) is Call or (type(do) is Op and do.effects.through_bodies)
+        }
         return tuple([node for node in self.nodes if id(node.do) in calling]) if calling else ()
 
     @cached_property
@@ -324,13 +356,17 @@ class Graph(Value, Displayed):
     @cached_property
     def metas(self) -> Mapping[str, Meta]:
         """The meta of each value, inputs first."""
-        return MappingProxyType({value.name: value.meta for values in (self.inputs, self.nodes) for value in values})
+        return MappingProxyType(
+            {value.name: value.meta for values in (self.inputs, self.nodes) for value in values}
+        )
 
     def names(self) -> Names:
         """Return a ``Names`` in which the names of inputs and nodes are used."""
         return Names([value.name for values in (self.inputs, self.nodes) for value in values])
 
-    def with_nodes(self, nodes: Iterable[Node], *, inputs: tuple[Input, ...] | None = None) -> Graph:
+    def with_nodes(
+        self, nodes: Iterable[Node], *, inputs: tuple[Input, ...] | None = None
+    ) -> Graph:
         """Return a copy with other nodes and inputs; the same object if all are the same objects.
 
         >>> graph = Graph((Input("x"),), (Node("y", Op("toy.neg"), (Ref("x"),)),), Ref("y"))
@@ -353,8 +389,17 @@ class Graph(Value, Displayed):
         """
         if not known:
             return self
-        inputs = tuple([Input(known[one.name].name, one.meta) if one.name in known else one for one in self.inputs])
-        return Graph(inputs, tuple([node.renamed(known) for node in self.nodes]), replace_refs(self.output, known))
+        inputs = tuple(
+            [
+                Input(known[one.name].name, one.meta) if one.name in known else one
+                for one in self.inputs
+            ]
+        )
+        return Graph(
+            inputs,
+            tuple([node.renamed(known) for node in self.nodes]),
+            replace_refs(self.output, known),
+        )
 
     @property
     def results(self) -> tuple[Arg, ...]:

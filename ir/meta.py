@@ -58,7 +58,11 @@ def freeze(value: Any) -> Any:
     if kind is dict:
         return MappingProxyType({key: freeze(part) for key, part in value.items()})
     if kind is list:
-        return tuple(value) if MUTABLE.isdisjoint(map(type, value)) else tuple([freeze(part) for part in value])
+        return (
+            tuple(value)
+            if MUTABLE.isdisjoint(map(type, value))
+            else tuple([freeze(part) for part in value])
+        )
     if kind is set:
         return frozenset(value)
     return value
@@ -75,7 +79,9 @@ def thaw(value: Any) -> Any:
     return value
 
 
-TRACE = re.compile(r'^ *File "(.*)", line ([0-9]{1,9}), in (.*)(?:\n(?! *File ") *(.*))?', re.MULTILINE)
+TRACE = re.compile(
+    r'^ *File "(.*)", line ([0-9]{1,9}), in (.*)(?:\n(?! *File ") *(.*))?', re.MULTILINE
+)
 
 
 def line_of(trace: object) -> tuple[str, str, str, str] | None:
@@ -85,7 +91,10 @@ def line_of(trace: object) -> tuple[str, str, str, str] | None:
     ('m.py', '3', 'forward', 'return -x')
     """
     found = TRACE.findall(trace) if isinstance(trace, str) else []
-    return next((line for line in reversed(found) if "site-packages/torch/" not in line[0]), found[-1] if found else None)
+    return next(
+        (line for line in reversed(found) if "site-packages/torch/" not in line[0]),
+        found[-1] if found else None,
+    )
 
 
 def source_line(meta: Any) -> str | None:
@@ -122,7 +131,9 @@ def is_backward(meta: Mapping[str, Any]) -> bool:
 
 
 def spelled_stack(
-    calls: Iterable[tuple[str, int]], types: Mapping[str, str | None], first: Mapping[str, str] = EMPTY_META
+    calls: Iterable[tuple[str, int]],
+    types: Mapping[str, str | None],
+    first: Mapping[str, str] = EMPTY_META,
 ) -> dict[str, tuple[str, str]]:
     """Return module calls in the exporter's format: the root first, with distinct keys for calls of one module.
 

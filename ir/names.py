@@ -59,7 +59,9 @@ def escaped(text: str) -> str:
     """
     if text.replace("\n", "").isprintable():
         return text
-    return "".join([char if char.isprintable() or char == "\n" else ascii(char)[1:-1] for char in text])
+    return "".join(
+        [char if char.isprintable() or char == "\n" else ascii(char)[1:-1] for char in text]
+    )
 
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:
@@ -181,7 +183,13 @@ def is_name(text: object) -> bool:
     >>> is_name("layer 0"), is_name("a.b"), is_name("x'"), is_name("a\nb"), is_name("")
     (True, False, False, False, False)
     """
-    return type(text) is str and bool(text) and text.isprintable() and FORBIDDEN.isdisjoint(text) and text[0] != FROM_ROOT
+    return (
+        type(text) is str
+        and bool(text)
+        and text.isprintable()
+        and FORBIDDEN.isdisjoint(text)
+        and text[0] != FROM_ROOT
+    )
 
 
 def is_dotted_path(text: object) -> bool:

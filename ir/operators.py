@@ -88,11 +88,15 @@ def op(target: Callable[..., Any] | Op) -> Op:
     if isinstance(target, Op):
         return target
     if not callable(target):
-        raise NamingError(f"op takes an operator or a function, such as torch.ops.aten.relu.default, not {target!r}")
+        raise NamingError(
+            f"op takes an operator or a function, such as torch.ops.aten.relu.default, not {target!r}"
+        )
     found = overloads_in(target)
     if len(found) != 1:
         names = ", ".join(op_name(each).rpartition(".")[2] for each in found)
-        raise NamingError(f"{op_name(found[0]).rpartition('.')[0]} has several overloads; pass one of them: {names}")
+        raise NamingError(
+            f"{op_name(found[0]).rpartition('.')[0]} has several overloads; pass one of them: {names}"
+        )
     return op_of(found[0])
 
 
@@ -115,7 +119,9 @@ def checked_declarations(effects: Declared | None) -> Declared:
     ({}, [<built-in function print>])
     """
     if effects is not None and not isinstance(effects, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ArgumentError(f"effects is a dict, such as {{torch.ops.mylib.gelu: px.PURE}}, not {type(effects).__name__}")
+        raise ArgumentError(
+            f"effects is a dict, such as {{torch.ops.mylib.gelu: px.PURE}}, not {type(effects).__name__}"
+        )
     found: dict[Callable[..., Any], Effects] = {}
     for op, declared in (effects or {}).items():
         for target in overloads_in(op):
@@ -200,15 +206,34 @@ def _plain_functions() -> dict[str, Target]:
     found = [getattr(operator, name) for name in OPERATOR_NAMES]
     found += [getattr(builtins, name) for name in BUILTIN_NAMES]
     found += [getattr(math, name) for name in MATH_NAMES]
-    found += [value for name, value in vars(torch).items() if name.startswith(("sym_", "_sym_")) and callable(value)]
-    found += [takes, gives, call_module, call_guards, pack, unpack, torch.tensor, torch.as_tensor, *MODES, *VMAP]
+    found += [
+        value
+        for name, value in vars(torch).items()
+        if name.startswith(("sym_", "_sym_")) and callable(value)
+    ]
+    found += [
+        takes,
+        gives,
+        call_module,
+        call_guards,
+        pack,
+        unpack,
+        torch.tensor,
+        torch.as_tensor,
+        *MODES,
+        *VMAP,
+    ]
     return {op_name(function): function for function in found}
 
 
 PLAIN_FUNCTIONS = _plain_functions()
 """The functions on sizes, numbers, containers and modes that occur in exported graphs besides operators."""
 
-MATH = {op_name(value): value for name, value in vars(math).items() if callable(value) and not name.startswith("_")}
+MATH = {
+    op_name(value): value
+    for name, value in vars(math).items()
+    if callable(value) and not name.startswith("_")
+}
 
 
 def allowed(name: str) -> Target | None:
@@ -270,7 +295,11 @@ def denied(name: str) -> str | None:
     if name in PLAIN_FUNCTIONS:
         return None
     if isinstance(target, Method):
-        return None if target.of_tensor and _is_tensor_method(target.name) else "calls a method of any object by its name"
+        return (
+            None
+            if target.of_tensor and _is_tensor_method(target.name)
+            else "calls a method of any object by its name"
+        )
     # Functions that torch generates for operators of the dispatcher, and those of torch.nn.functional.
     return None if _is_torch_function(name, target) else "is not a function on data alone"
 
@@ -303,7 +332,11 @@ def foreign_operators(nodes: Iterable[Node]) -> tuple[str, ...]:
     found = {do.name for do in called if do.target is not None and allowed(do.name) != do.target}
     for node in nodes:
         for leaf in arg_leaves((*node.args, *[value for _, value in node.kwargs])):
-            if callable(leaf) and registered(name := op_name(leaf)) is leaf and allowed(name) is None:
+            if (
+                callable(leaf)
+                and registered(name := op_name(leaf)) is leaf
+                and allowed(name) is None
+            ):
                 found.add(name)
     return tuple(sorted(found))
 
@@ -319,10 +352,14 @@ def advice_for(names: Iterable[str]) -> str:
     every = sorted(names)
     known = [name for name in every if registered(name) is not None]
     others = [ascii(name) for name in every if registered(name) is None]
-    parts = [f"pass allow={{{', '.join(map(ascii, known))}}} if you trust its author"] if known else []
+    parts = (
+        [f"pass allow={{{', '.join(map(ascii, known))}}} if you trust its author"] if known else []
+    )
     if others:
         given = ", ".join(f"{name}: ..." for name in others)
-        parts.append(f"import the library that registers {', '.join(others)}, or pass the functions in operators={{{given}}}")
+        parts.append(
+            f"import the library that registers {', '.join(others)}, or pass the functions in operators={{{given}}}"
+        )
     return "; ".join(parts)
 
 
@@ -332,4 +369,9 @@ def named_with_reasons(names: Iterable[str]) -> str:
     >>> named_with_reasons(["aten._print.default", "mine.scale"])
     "'aten._print.default' (prints), 'mine.scale' (is not registered here)"
     """
-    return ", ".join([f"{name!a} ({denied(name) or 'names a different function here'})" for name in sorted(names)])
+    return ", ".join(
+        [
+            f"{name!a} ({denied(name) or 'names a different function here'})"
+            for name in sorted(names)
+        ]
+    )

@@ -123,7 +123,9 @@ def made_of(metas: Iterable[Meta], by: str = "") -> Meta:
     >>> made_of([relu], "soften")[ORIGIN].by, dict(made_of([{}]))
     ('soften', {})
     """
-    found = tuple(dict.fromkeys([origin for meta in metas if (origin := meta.get(ORIGIN)) is not None]))
+    found = tuple(
+        dict.fromkeys([origin for meta in metas if (origin := meta.get(ORIGIN)) is not None])
+    )
     return MappingProxyType({ORIGIN: Made(found, by)}) if found else EMPTY_META
 
 
@@ -178,13 +180,21 @@ def roots_at(origins: Iterable[Origin], path: str | None = None) -> list[Importe
         if origin not in found:
             found[origin] = None
             is_body = isinstance(origin, Made) and origin.is_body
-            mine = [one for one in origin.of if _is_at(one, path)] if path is not None and is_body else []
+            mine = (
+                [one for one in origin.of if _is_at(one, path)]
+                if path is not None and is_body
+                else []
+            )
             todo += reversed(mine or origin.of)
     return [origin for origin in found if isinstance(origin, Imported)]
 
 
 def _is_at(origin: Origin, path: str) -> bool:
-    where = [root.stack[-1].path if root.stack else "" for root in ancestors([origin]) if isinstance(root, Imported)]
+    where = [
+        root.stack[-1].path if root.stack else ""
+        for root in ancestors([origin])
+        if isinstance(root, Imported)
+    ]
     return any(one == path or is_below(one, path) for one in where)
 
 
@@ -197,10 +207,16 @@ def input_meta(meta: Meta) -> Meta:
     >>> dict(input_meta({"val": 1, ORIGIN: Imported("relu", "aten.relu.default")}))
     {'val': 1}
     """
-    return MappingProxyType({key: value for key, value in meta.items() if key != ORIGIN}) if ORIGIN in meta else meta
+    return (
+        MappingProxyType({key: value for key, value in meta.items() if key != ORIGIN})
+        if ORIGIN in meta
+        else meta
+    )
 
 
-def with_replaced_origins(items: Sequence[Item], gone: Mapping[str, Iterable[Meta]]) -> tuple[Item, ...]:
+def with_replaced_origins(
+    items: Sequence[Item], gone: Mapping[str, Iterable[Meta]]
+) -> tuple[Item, ...]:
     """Return nodes or inputs with the origins of erased ones that they replace.
 
     Args:
@@ -211,8 +227,18 @@ def with_replaced_origins(items: Sequence[Item], gone: Mapping[str, Iterable[Met
     >>> with_replaced_origins([x], {}) == (x,), with_replaced_origins([x], {"x": [relu]})[0].meta[ORIGIN].is_one
     (True, True)
     """
-    metas = {item.name: with_origins_of(item.meta, gone[item.name]) for item in items if item.name in gone} if gone else {}
-    return tuple([evolve(item, meta=metas[item.name]) if item.name in metas else item for item in items])
+    metas = (
+        {
+            item.name: with_origins_of(item.meta, gone[item.name])
+            for item in items
+            if item.name in gone
+        }
+        if gone
+        else {}
+    )
+    return tuple(
+        [evolve(item, meta=metas[item.name]) if item.name in metas else item for item in items]
+    )
 
 
 def ancestors(origins: Iterable[Origin]) -> Iterator[Origin]:

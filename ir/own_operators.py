@@ -64,7 +64,9 @@ def pack(leaves: Sequence[Any], spec: Any) -> Any:
     try:
         return pytree.tree_unflatten(list(leaves), spec)
     except Exception as error:
-        raise CallError(f"the leaves cannot be combined as {str(spec)[:200]}: {type(error).__name__}: {error}") from error
+        raise CallError(
+            f"the leaves cannot be combined as {str(spec)[:200]}: {type(error).__name__}: {error}"
+        ) from error
 
 
 def unpack(value: Any, spec: Any, called: str = "a module") -> Any:
@@ -88,7 +90,9 @@ def unpack(value: Any, spec: Any, called: str = "a module") -> Any:
     except ValueError:
         leaves = ()
     if len(leaves) != spec.num_leaves:
-        raise CallError(f"{called} returned a {type(value).__name__}; return the structure of the original")
+        raise CallError(
+            f"{called} returned a {type(value).__name__}; return the structure of the original"
+        )
     return leaves
 
 
@@ -150,10 +154,16 @@ def read_modules(nodes: tuple[Node, ...]) -> Mapping[str, str]:
     >>> read_modules((Node("m", Get("block")), Node("y", CALL_MODULE, (Ref("m"), Ref("x")))))
     {'m': 'block'}
     """
-    called = {node.args[0].name for node in nodes if is_module_call(node) and node.args and hasattr(node.args[0], "name")}
+    called = {
+        node.args[0].name
+        for node in nodes
+        if is_module_call(node) and node.args and hasattr(node.args[0], "name")
+    }
     if not called:
         return {}
-    return {node.name: node.do.slot for node in nodes if type(node.do) is Get and node.name in called}
+    return {
+        node.name: node.do.slot for node in nodes if type(node.do) is Get and node.name in called
+    }
 
 
 def tensors_of(module: torch.nn.Module) -> Iterator[torch.Tensor]:
@@ -191,7 +201,9 @@ def entangled(pairs: tuple[tuple[int, Any], ...]) -> tuple[tuple[int, int], ...]
     >>> entangled(((0, linear.weight), (1, linear.bias.clone()), (2, linear)))
     ((2, 0),)
     """
-    modules = [(number, tensors_of(value)) for number, value in pairs if isinstance(value, torch.nn.Module)]
+    modules = [
+        (number, tensors_of(value)) for number, value in pairs if isinstance(value, torch.nn.Module)
+    ]
     if not modules:
         return ()
     tensors = [(number, [value]) for number, value in pairs if isinstance(value, torch.Tensor)]
@@ -199,6 +211,9 @@ def entangled(pairs: tuple[tuple[int, Any], ...]) -> tuple[tuple[int, int], ...]
     found: dict[tuple[int, int], None] = {}
     for number, held in (*tensors, *modules):
         for tensor in held:
-            if tensor.layout is torch.strided and (other := memory.setdefault(storage_key(tensor), number)) != number:
+            if (
+                tensor.layout is torch.strided
+                and (other := memory.setdefault(storage_key(tensor), number)) != number
+            ):
                 found[number, other] = None
     return tuple(found)

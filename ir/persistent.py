@@ -27,7 +27,9 @@ def _load_pure_python_map() -> Any:
     # pyrsistent 0.20 keeps `pvector` (C when it can) beside `python_pvector`; its map module looks the name up in
     # its own globals, so a second copy of that module with another binding is all that is needed.  The copy is named
     # inside the package because it imports its neighbours relatively; it is not put in sys.modules.
-    spec = importlib.util.spec_from_file_location("pyrsistent._pmap_of_purefx", pyrsistent._pmap.__file__)
+    spec = importlib.util.spec_from_file_location(
+        "pyrsistent._pmap_of_purefx", pyrsistent._pmap.__file__
+    )
     assert spec is not None and spec.loader is not None
     module: Any = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -227,7 +229,9 @@ def _plain(value: object) -> str | None:
     except Exception:  # noqa: BLE001  fields may hold anything; the markup is still shown
         return None
     more = len(lines) - LINES
-    return "\n".join([*lines[:LINES], f"... {more:,} more lines, which print shows"] if more > 0 else lines)
+    return "\n".join(
+        [*lines[:LINES], f"... {more:,} more lines, which print shows"] if more > 0 else lines
+    )
 
 
 @contextmanager

@@ -125,7 +125,9 @@ class Program(Value, Displayed):
     def of(cls, graphs: Mapping[str, Graph], **fields: Any) -> Program:
         """Return a program from a plain dict of graphs and any other fields."""
         if not isinstance(graphs, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ArgumentError(f'Program.of takes graphs by id, {{"": graph}}, not a {type(graphs).__name__}')
+            raise ArgumentError(
+                f'Program.of takes graphs by id, {{"": graph}}, not a {type(graphs).__name__}'
+            )
         return cls(pmap(graphs), **fields)
 
     @property
@@ -145,7 +147,9 @@ class Program(Value, Displayed):
         """
         root = self.graphs.get(self.root)
         if root is None:
-            raise InvalidProgram([Violation("root", f"the root is {self.root!r}, which is not in program.graphs")])
+            raise InvalidProgram(
+                [Violation("root", f"the root is {self.root!r}, which is not in program.graphs")]
+            )
         return root
 
     @property
@@ -179,10 +183,14 @@ class Program(Value, Displayed):
                 inner = join(path, node.do.instance.path) if type(node.do) is Call else path
                 if inner == name:
                     return node.callees[0]
-                places = [(callee, inner) for callee in node.callees] if is_below(name, inner) else []
+                places = (
+                    [(callee, inner) for callee in node.callees] if is_below(name, inner) else []
+                )
                 todo += [place for place in places if place not in todo]
         near = did_you_mean(name, {*self.graphs, *[module.path for module in self.modules]})
-        raise NamingError(f"no graph and no called module is named {name!r}{near}; print(program) lists them")
+        raise NamingError(
+            f"no graph and no called module is named {name!r}{near}; print(program) lists them"
+        )
 
     def text(self, graph: str | None = None) -> str:
         """Return the full text, which ``px.parse`` reads.
@@ -259,7 +267,11 @@ class Program(Value, Displayed):
         return self.evolve(graphs=self.graphs.set(self.root, graph), **changes)
 
     def with_boundary(
-        self, graph: Graph, inputs: Iterable[InputSpec], outputs: Iterable[OutputSpec] | None = None, **changes: Any
+        self,
+        graph: Graph,
+        inputs: Iterable[InputSpec],
+        outputs: Iterable[OutputSpec] | None = None,
+        **changes: Any,
     ) -> Program:
         """Return a copy with another root graph and the specs of its inputs and outputs.
 
@@ -274,7 +286,9 @@ class Program(Value, Displayed):
         was = self.main.inputs
         now = {formal.name: number for number, formal in enumerate(graph.inputs)}
         specs = [
-            InputMutation(now.get(was[spec.index].name, spec.index)) if type(spec) is InputMutation else spec
+            InputMutation(now.get(was[spec.index].name, spec.index))
+            if type(spec) is InputMutation
+            else spec
             for spec in (self.signature.outputs if outputs is None else outputs)
         ]
         signature = evolve(self.signature, inputs=tuple(inputs), outputs=tuple(specs), **changes)
@@ -282,10 +296,18 @@ class Program(Value, Displayed):
 
     def with_graphs(self, graphs: Mapping[str, Graph], *, only: bool = False) -> Program:
         """Return a copy with these graphs under these ids, on request without all others; the same object if nothing changes."""
-        changed = {name: graph for name, graph in graphs.items() if self.graphs.get(name) is not graph}
-        return self.evolve(graphs=pmap(graphs) if only else self.graphs.update(changed)) if changed else self
+        changed = {
+            name: graph for name, graph in graphs.items() if self.graphs.get(name) is not graph
+        }
+        return (
+            self.evolve(graphs=pmap(graphs) if only else self.graphs.update(changed))
+            if changed
+            else self
+        )
 
-    def with_state(self, *, add: Mapping[str, Any] = MappingProxyType({}), remove: Iterable[str] = ()) -> Program:
+    def with_state(
+        self, *, add: Mapping[str, Any] = MappingProxyType({}), remove: Iterable[str] = ()
+    ) -> Program:
         """Return a copy with state added or removed.
 
         New state is ordered as in ``state_dict`` if its module had registered it last; missing modules on its path are added.  A
@@ -314,7 +336,11 @@ class Program(Value, Displayed):
         """Return a copy without the graphs that the root does not reach; the same object if it reaches all."""
         reached = self.order
         same = len(reached) == len(self.graphs)
-        return self if same else evolve(self, graphs=pmap({name: self.graphs[name] for name in reached}))
+        return (
+            self
+            if same
+            else evolve(self, graphs=pmap({name: self.graphs[name] for name in reached}))
+        )
 
     def nodes(self) -> Iterator[tuple[str, Node]]:
         """Iterate over (graph id, node), graph by graph in ``order``."""

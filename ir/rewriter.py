@@ -131,7 +131,14 @@ class Rewriter:
     @property
     def idle(self) -> bool:
         """Whether nothing was edited."""
-        return not (self._before or self._after or self._instead or self.uses or self._everywhere or self._erased)
+        return not (
+            self._before
+            or self._after
+            or self._instead
+            or self.uses
+            or self._everywhere
+            or self._erased
+        )
 
     def before(self, number: int, *nodes: Node, first: bool = False) -> None:
         """Insert nodes before a node, after those inserted there earlier, or first."""
@@ -165,7 +172,12 @@ class Rewriter:
 
     def inserted(self) -> list[Node]:
         """Return the nodes that were inserted."""
-        return [node for table in (self._before, self._after) for nodes in table.values() for node in nodes]
+        return [
+            node
+            for table in (self._before, self._after)
+            for nodes in table.values()
+            for node in nodes
+        ]
 
     def graph(self, *, inputs: tuple[Input, ...] | None = None, output: Arg = ...) -> Graph:
         """Return the graph after the edits.
@@ -177,10 +189,18 @@ class Rewriter:
         Raises:
             NamingError: an edit names a value or a position that the graph does not have.
         """
-        lost = [repr(name) for name in (*self._erased, *self._everywhere) if name not in self.position]
-        lost += [str(number) for number in (*self._before, *self._after, *self.uses) if not -1 <= number <= self.end]
+        lost = [
+            repr(name) for name in (*self._erased, *self._everywhere) if name not in self.position
+        ]
+        lost += [
+            str(number)
+            for number in (*self._before, *self._after, *self.uses)
+            if not -1 <= number <= self.end
+        ]
         if lost:
-            raise NamingError(f"edits would be lost: the graph has no value or position {', '.join(lost)}")
+            raise NamingError(
+                f"edits would be lost: the graph has no value or position {', '.join(lost)}"
+            )
         source, gone = self.source, self._gone()
         given = replace_refs(source.output if output is ... else output, self._known(self.end))
         nodes = source.nodes if self.idle else tuple(self._nodes())
@@ -212,10 +232,14 @@ class Rewriter:
         return [*found, *self._before.get(self.end, ()), *self._after.get(self.end, ())]
 
     def _known(self, number: int) -> Mapping[str, Arg]:
-        return {**self._everywhere, **self.uses[number]} if number in self.uses else self._everywhere
+        return (
+            {**self._everywhere, **self.uses[number]} if number in self.uses else self._everywhere
+        )
 
 
-def with_reads(graph: Graph, state: State, sources: Mapping[str, tuple[str, Meta]]) -> tuple[Graph, frozenset[str]]:
+def with_reads(
+    graph: Graph, state: State, sources: Mapping[str, tuple[str, Meta]]
+) -> tuple[Graph, frozenset[str]]:
     """Return a graph in which each module call reads its state before the first use, and the used names.
 
     Args:
@@ -255,7 +279,9 @@ def with_reads(graph: Graph, state: State, sources: Mapping[str, tuple[str, Meta
             node = node.using(others)
         if node.name not in sources:
             nodes.append(node)
-    output = replace_refs(graph.output, read([name for name in graph.output_refs() if name in sources], ()))  # may read once more
+    output = replace_refs(
+        graph.output, read([name for name in graph.output_refs() if name in sources], ())
+    )  # may read once more
     return Graph(graph.inputs, tuple(nodes), output), frozenset(used)
 
 

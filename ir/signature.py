@@ -179,7 +179,9 @@ class InputGradient:
 
 
 InputSpec = UserInput | StateInput | Token
-OutputSpec = UserOutput | StateMutation | InputMutation | Token | LossOutput | StateGradient | InputGradient
+OutputSpec = (
+    UserOutput | StateMutation | InputMutation | Token | LossOutput | StateGradient | InputGradient
+)
 
 GIVEN: tuple[type, ...] = (UserOutput, LossOutput, StateGradient, InputGradient)
 """The outputs that the caller receives, in order; others are written to state or inputs, or are tokens."""
@@ -256,7 +258,11 @@ class Signature:
         """
 
         def named(specs: tuple[Any, ...]) -> tuple[Any, ...]:
-            return tuple([type(spec)(rename(spec.slot)) if hasattr(spec, "slot") else spec for spec in specs])
+            return tuple(
+                [type(spec)(rename(spec.slot)) if hasattr(spec, "slot") else spec for spec in specs]
+            )
 
-        lifted = tuple([SunkInput(rename(spec.slot), spec.behind, spec.used) for spec in self.lifted])
+        lifted = tuple(
+            [SunkInput(rename(spec.slot), spec.behind, spec.used) for spec in self.lifted]
+        )
         return evolve(self, inputs=named(self.inputs), outputs=named(self.outputs), lifted=lifted)

@@ -87,7 +87,9 @@ def same_contents(left: torch.Tensor, right: torch.Tensor) -> bool:
         return all(torch.equal(mine, theirs) for mine, theirs in pairs)
 
 
-LITERALS = frozenset({int, bool, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.layout})
+LITERALS = frozenset(
+    {int, bool, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.layout}
+)
 
 
 def _has_no_contents(tensor: torch.Tensor) -> bool:
@@ -106,7 +108,15 @@ def describe_tensor(tensor: torch.Tensor) -> tuple[object, ...]:
         strides, form = (), (str(tensor.layout),)
     shape = () if tensor.is_nested else tuple(tensor.shape)
     is_parameter = isinstance(tensor, torch.nn.Parameter)
-    return (is_parameter, tensor.dtype, shape, strides, str(tensor.device), tensor.requires_grad, *form)
+    return (
+        is_parameter,
+        tensor.dtype,
+        shape,
+        strides,
+        str(tensor.device),
+        tensor.requires_grad,
+        *form,
+    )
 
 
 def lazy_bits(tensor: torch.Tensor) -> tuple[str, ...]:
@@ -177,7 +187,12 @@ class Slot:
     """Whether ``state_dict`` has it."""
 
 
-PREFIXES = {SlotKind.PARAMETER: "p_", SlotKind.BUFFER: "b_", SlotKind.CONSTANT: "c_", SlotKind.MODULE: "m_"}
+PREFIXES = {
+    SlotKind.PARAMETER: "p_",
+    SlotKind.BUFFER: "b_",
+    SlotKind.CONSTANT: "c_",
+    SlotKind.MODULE: "m_",
+}
 
 
 def exporter_name(name: str, slot: Slot) -> str:
@@ -191,7 +206,9 @@ def exporter_name(name: str, slot: Slot) -> str:
     'p_layers_0_weight'
     """
     is_object = slot.kind is SlotKind.CONSTANT and not isinstance(slot.value, torch.Tensor)
-    return f"{'obj_' if is_object else PREFIXES[slot.kind]}{re.sub('[^0-9A-Za-z]', '_', name).lower()}"
+    return (
+        f"{'obj_' if is_object else PREFIXES[slot.kind]}{re.sub('[^0-9A-Za-z]', '_', name).lower()}"
+    )
 
 
 def begin_of(value: Any) -> int:
@@ -200,7 +217,9 @@ def begin_of(value: Any) -> int:
     >>> begin_of(torch.ones(4)[2:]), begin_of("no tensor")
     (8, 0)
     """
-    strided = isinstance(value, torch.Tensor) and value.layout is torch.strided and not value.is_nested
+    strided = (
+        isinstance(value, torch.Tensor) and value.layout is torch.strided and not value.is_nested
+    )
     offset = int(value.storage_offset()) if strided else 0
     return offset * value.element_size() if offset else 0
 
@@ -231,7 +250,9 @@ class State(Mapping[str, Slot]):
     def __deepcopy__(self, memo: dict[int, Any]) -> State:
         """Return a copy with copied tensors; tensors that share memory share it in the copy."""
         for slot in self.slots.values():
-            if type(slot.value) is torch.nn.Parameter and id(slot.value) not in memo:  # its own deepcopy clones its memory
+            if (
+                type(slot.value) is torch.nn.Parameter and id(slot.value) not in memo
+            ):  # its own deepcopy clones its memory
                 plain = copy.deepcopy(slot.value.detach(), memo)
                 memo[id(slot.value)] = torch.nn.Parameter(plain, slot.value.requires_grad)
         return State(self.order, copy.deepcopy(self.slots, memo))
@@ -272,7 +293,10 @@ class State(Mapping[str, Slot]):
         >>> State(("a.w", "b.w"), pmap({"a.w": slot, "b.w": slot})).with_slots({"a.v": slot}).order
         ('a.w', 'a.v', 'b.w')
         """
-        places, last = {name: place for place, name in enumerate(self.order)}, {"": max(len(self.order) - 1, 0)}
+        places, last = (
+            {name: place for place, name in enumerate(self.order)},
+            {"": max(len(self.order) - 1, 0)},
+        )
         for name, place in places.items():
             last |= dict.fromkeys(way_to(name)[:-1], place)
         places |= {name: last.get(name.rpartition(".")[0], len(self.order)) for name in added}
@@ -308,7 +332,10 @@ class State(Mapping[str, Slot]):
             begins.setdefault(slot.storage, {}).setdefault(slot.cell, begin_of(slot.value))
         found: list[tuple[SlotKind, tuple[int, ...]]] = []
         for _, slot in self.pairs:
-            cell, storage = cells.setdefault(slot.cell, len(cells)), storages.setdefault(slot.storage, len(storages))
+            cell, storage = (
+                cells.setdefault(slot.cell, len(cells)),
+                storages.setdefault(slot.storage, len(storages)),
+            )
             shared = begins[slot.storage]
             begin = (shared[slot.cell] - min(shared.values()),) if len(shared) > 1 else ()
             found.append((slot.kind, (slot.persistent, cell, storage, *begin)))
@@ -357,4 +384,8 @@ def slot_values(state: Mapping[str, Any] | None) -> Mapping[str, Any]:
     >>> dict(slot_values(State(("w",), pmap({"w": Slot(SlotKind.CONSTANT, 3, 0, 0)}))))
     {'w': 3}
     """
-    return {name: slot.value for name, slot in state.pairs} if isinstance(state, State) else state or {}
+    return (
+        {name: slot.value for name, slot in state.pairs}
+        if isinstance(state, State)
+        else state or {}
+    )

@@ -45,7 +45,10 @@ def _dispatches(kind: Any) -> bool:
 
 
 def _copies_itself(value: Any) -> bool:
-    return type(value).__deepcopy__ not in (torch.Tensor.__deepcopy__, torch.nn.Parameter.__deepcopy__)
+    return type(value).__deepcopy__ not in (
+        torch.Tensor.__deepcopy__,
+        torch.nn.Parameter.__deepcopy__,
+    )
 
 
 def as_plain(value: torch.Tensor) -> torch.Tensor:
@@ -86,7 +89,9 @@ COPIED = '__deepcopy__ in its class, or pass state="share" to lower and to_ep'
 PICKLED = "__reduce_ex__ in its class"
 
 
-def copy_value(name: str, value: Any, memo: dict[int, Any], *, device: torch.device | None = None) -> Any:
+def copy_value(
+    name: str, value: Any, memo: dict[int, Any], *, device: torch.device | None = None
+) -> Any:
     """Return a copy of a piece of state that has the class and the metadata of the original.
 
     Args:
@@ -106,9 +111,15 @@ def copy_value(name: str, value: Any, memo: dict[int, Any], *, device: torch.dev
     if torch.distributed.is_available() and isinstance(value, torch.distributed.ProcessGroup):
         return value  # the name of a connection
     try:
-        made = _remade(value, memo, device) if isinstance(value, torch.Tensor) else copy.deepcopy(value, memo)
+        made = (
+            _remade(value, memo, device)
+            if isinstance(value, torch.Tensor)
+            else copy.deepcopy(value, memo)
+        )
     except Exception as error:
-        raise _refusal(name, value, f"cannot be copied ({type(error).__name__}: {str(error)[:200]})") from error
+        raise _refusal(
+            name, value, f"cannot be copied ({type(error).__name__}: {str(error)[:200]})"
+        ) from error
     if fault := _lost(value, made):
         raise _refusal(name, value, f"cannot be copied: {fault}")
     memo[id(value)] = made
@@ -116,7 +127,9 @@ def copy_value(name: str, value: Any, memo: dict[int, Any], *, device: torch.dev
 
 
 def _refusal(name: str, value: Any, fault: str, advice: str = COPIED) -> UnsupportedProgram:
-    return UnsupportedProgram(f"the state {name!r} is a {kind_of_state(value)}, which {fault}; define {advice}")
+    return UnsupportedProgram(
+        f"the state {name!r} is a {kind_of_state(value)}, which {fault}; define {advice}"
+    )
 
 
 def _lost(value: Any, made: Any) -> str:
@@ -127,7 +140,13 @@ def _lost(value: Any, made: Any) -> str:
     names = ("is_parameter", "dtype", "shape", "stride", "device", "requires_grad", "layout")
     facts = zip(names, describe_tensor(value), describe_tensor(made), strict=False)
     skipped = {"device"} if value.is_leaf else {"device", "requires_grad"}
-    return ", ".join([f"its {name} is {new}, not {old}" for name, old, new in facts if old != new and name not in skipped])
+    return ", ".join(
+        [
+            f"its {name} is {new}, not {old}"
+            for name, old, new in facts
+            if old != new and name not in skipped
+        ]
+    )
 
 
 def kind_of_state(value: Any) -> str:
@@ -136,7 +155,11 @@ def kind_of_state(value: Any) -> str:
     >>> kind_of_state(torch.eye(2).to_sparse())
     'torch.Tensor (torch.sparse_coo)'
     """
-    layout = f" ({value.layout})" if isinstance(value, torch.Tensor) and value.layout is not torch.strided else ""
+    layout = (
+        f" ({value.layout})"
+        if isinstance(value, torch.Tensor) and value.layout is not torch.strided
+        else ""
+    )
     kind = type(value)
     return f"{kind.__qualname__ if kind.__module__ == 'builtins' else f'{kind.__module__}.{kind.__qualname__}'}{layout}"
 
@@ -153,7 +176,11 @@ def _remade(value: Any, memo: dict[int, Any], device: torch.device | None) -> to
         # torch's protocol for subclasses; `clone` may return another class and drop the context.
         names, context = value.__tensor_flatten__()
         parts = {name: _remade(getattr(value, name), memo, device) for name in names}
-        made = dressed(type(value).__tensor_unflatten__(parts, context, value.size(), value.stride()), value, memo)
+        made = dressed(
+            type(value).__tensor_unflatten__(parts, context, value.size(), value.stride()),
+            value,
+            memo,
+        )
     elif _copies_itself(value) or _dispatches(type(value)):
         made = moved(copy.deepcopy(value, memo))
     else:
@@ -177,15 +204,23 @@ def check_picklable(name: str, value: Any) -> None:
     if is_plain(value):
         return
     kind = type(value)
-    if isinstance(value, torch.nn.Parameter) and kind.__reduce_ex__ is torch.nn.Parameter.__reduce_ex__ and kind not in ORDINARY:
-        raise _refusal(name, value, "cannot be pickled (torch pickles it as a torch.nn.Parameter)", PICKLED)
+    if (
+        isinstance(value, torch.nn.Parameter)
+        and kind.__reduce_ex__ is torch.nn.Parameter.__reduce_ex__
+        and kind not in ORDINARY
+    ):
+        raise _refusal(
+            name, value, "cannot be pickled (torch pickles it as a torch.nn.Parameter)", PICKLED
+        )
     try:
         if isinstance(value, torch.Tensor):
             value.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
         else:
             pickle.dumps(value)
     except Exception as error:
-        raise _refusal(name, value, f"cannot be pickled ({type(error).__name__}: {str(error)[:200]})", PICKLED) from error
+        raise _refusal(
+            name, value, f"cannot be pickled ({type(error).__name__}: {str(error)[:200]})", PICKLED
+        ) from error
 
 
 def with_slots(program: Program, added: Mapping[str, Slot]) -> Program:
@@ -201,7 +236,9 @@ def with_slots(program: Program, added: Mapping[str, Slot]) -> Program:
     ('lin.w',)
     """
     owners = [name.rpartition(".")[0] for name in added]
-    return program.evolve(state=program.state.with_slots(added), modules=with_listed(program.modules, owners))
+    return program.evolve(
+        state=program.state.with_slots(added), modules=with_listed(program.modules, owners)
+    )
 
 
 def without_slots(program: Program, gone: Iterable[str]) -> Program:
@@ -214,12 +251,20 @@ def without_slots(program: Program, gone: Iterable[str]) -> Program:
     slots = frozenset(gone)
     if slots.isdisjoint(program.state.order):
         return program
-    left = [(formal, spec) for formal, spec in program.inputs if type(spec) is not StateInput or spec.slot not in slots]
+    left = [
+        (formal, spec)
+        for formal, spec in program.inputs
+        if type(spec) is not StateInput or spec.slot not in slots
+    ]
     if len(left) < len(program.inputs):
-        main = program.main.with_nodes(program.main.nodes, inputs=tuple([formal for formal, _ in left]))
+        main = program.main.with_nodes(
+            program.main.nodes, inputs=tuple([formal for formal, _ in left])
+        )
         program = program.with_boundary(main, [spec for _, spec in left])
     lifted = tuple([place for place in program.signature.lifted if place.slot not in slots])
-    return program.evolve(state=program.state.without(slots), signature=evolve(program.signature, lifted=lifted))
+    return program.evolve(
+        state=program.state.without(slots), signature=evolve(program.signature, lifted=lifted)
+    )
 
 
 def state_uses(program: Program) -> Mapping[str, Node | None]:
@@ -234,15 +279,24 @@ def state_uses(program: Program) -> Mapping[str, Node | None]:
     True
     """
     specs = program.signature.outputs
-    found: dict[str, Node | None] = {spec.slot: None for spec in specs if isinstance(spec, StateMutation | StateGradient)}
+    found: dict[str, Node | None] = {
+        spec.slot: None for spec in specs if isinstance(spec, StateMutation | StateGradient)
+    }
     main, by_name = program.main, program.main.by_name
-    returned, mutated = main.output_refs(), {spec.index for spec in specs if type(spec) is InputMutation}
+    returned, mutated = (
+        main.output_refs(),
+        {spec.index for spec in specs if type(spec) is InputMutation},
+    )
     for number, (formal, spec) in enumerate(program.inputs):
-        if type(spec) is StateInput and (formal.name in main.users or formal.name in returned or number in mutated):
+        if type(spec) is StateInput and (
+            formal.name in main.users or formal.name in returned or number in mutated
+        ):
             users = main.users.get(formal.name)
             found.setdefault(spec.slot, by_name[users[0]] if users else None)
     for name, paths in all_instances(program).items():
-        reads = [(node, node.do.slot) for node in program.graphs[name].nodes if type(node.do) is Get]
+        reads = [
+            (node, node.do.slot) for node in program.graphs[name].nodes if type(node.do) is Get
+        ]
         for path in paths if reads else ():
             for node, slot in reads:
                 found.setdefault(join(path, slot), node)
@@ -263,7 +317,9 @@ def _changed(program: Program, add: Mapping[str, Any], remove: Iterable[str]) ->
         there, kind = tied.setdefault(slot.cell, (path, slot.kind))
         if kind is not slot.kind:
             fault = f"{path!r} would be a {slot.kind.value} and is the same tensor as {there!r}, a {kind.value}"
-            raise NamingError(f"{fault}: clone it, or pass px.ir.Slot(px.ir.SlotKind.{kind.name}, ...)")
+            raise NamingError(
+                f"{fault}: clone it, or pass px.ir.Slot(px.ir.SlotKind.{kind.name}, ...)"
+            )
     program = with_slots(program, added)
     return _with_inputs(program, added) if "state as inputs" in program.facts else program
 
@@ -275,7 +331,9 @@ def _without(program: Program, gone: Sequence[str]) -> Program:
             raise NamingError(f"no state is called {path!r}{did_you_mean(path, program.state)}")
         if path in used:
             by = "the signature of the program" if (user := used[path]) is None else place_of(user)
-            raise NamingError(f"the state {path!r} is used by {by}, so it cannot be removed: replace that use first")
+            raise NamingError(
+                f"the state {path!r} is used by {by}, so it cannot be removed: replace that use first"
+            )
     return without_slots(program, gone)
 
 
@@ -288,9 +346,13 @@ def _with_inputs(program: Program, added: Mapping[str, Slot]) -> Program:
         if slot.cell not in given:
             given.add(slot.cell)
             new.append((Input(names.fresh(exporter_name(path, slot))), StateInput(path)))
-    place = next((number for number, (_, spec) in enumerate(pairs) if type(spec) is UserInput), len(pairs))
+    place = next(
+        (number for number, (_, spec) in enumerate(pairs) if type(spec) is UserInput), len(pairs)
+    )
     pairs[place:place] = new
-    main = program.main.with_nodes(program.main.nodes, inputs=tuple([formal for formal, _ in pairs]))
+    main = program.main.with_nodes(
+        program.main.nodes, inputs=tuple([formal for formal, _ in pairs])
+    )
     return program.with_boundary(main, [spec for _, spec in pairs]) if new else program
 
 
@@ -298,7 +360,9 @@ def _slot(path: str, value: Any, ids: TensorIds) -> Slot:
     if isinstance(value, Slot):
         return ids.renumbered(value)
     if not isinstance(value, torch.Tensor):
-        advice = "pass a torch.nn.Parameter, a tensor (a persistent buffer), or a px.ir.Slot of any kind"
+        advice = (
+            "pass a torch.nn.Parameter, a tensor (a persistent buffer), or a px.ir.Slot of any kind"
+        )
         raise TypeError(f"the state {path!r} is a {type(value).__name__}: {advice}")
     kind = SlotKind.PARAMETER if isinstance(value, torch.nn.Parameter) else SlotKind.BUFFER
     return ids.slot(value, kind, persistent=True)
@@ -306,17 +370,25 @@ def _slot(path: str, value: Any, ids: TensorIds) -> Slot:
 
 def _check_place(program: Program, path: str, added: Mapping[str, Slot]) -> None:
     if type(path) is not str or not all(path.split(".")):
-        raise NamingError(f"{path!r} cannot be the path of state: write names with dots between, 'layers.0.weight'")
+        raise NamingError(
+            f"{path!r} cannot be the path of state: write names with dots between, 'layers.0.weight'"
+        )
     if path in program.state:
-        raise NamingError(f"the state {path!r} exists already: remove it first, or choose another name")
+        raise NamingError(
+            f"the state {path!r} exists already: remove it first, or choose another name"
+        )
     if any(module.path == path for module in program.modules):
         raise NamingError(f"{path!r} is a module: choose another name for its new state")
     for above in way_to(path)[:-1]:
         if above in program.state or above in added:
-            raise NamingError(f"{path!r} would be inside {above!r}, which is a tensor: choose another name")
+            raise NamingError(
+                f"{path!r} would be inside {above!r}, which is a tensor: choose another name"
+            )
     parts = part_names(program)
     if parts and path.partition(".")[0] not in parts:
-        raise NamingError(f"the program is split: choose a path below one of its parts {', '.join(parts)}, not {path!r}")
+        raise NamingError(
+            f"the program is split: choose a path below one of its parts {', '.join(parts)}, not {path!r}"
+        )
 
 
 state_changed.register(Program, _changed)

@@ -28,7 +28,14 @@ def cell_key(value: Any) -> tuple[object, object]:
         return memory, memory
     # Identical views of one memory are one tensor, even if saving and loading made two objects; a lazy
     # conjugate is another tensor.
-    return (memory, value.storage_offset(), tuple(value.shape), value.stride(), value.dtype, *lazy_bits(value)), memory
+    return (
+        memory,
+        value.storage_offset(),
+        tuple(value.shape),
+        value.stride(),
+        value.dtype,
+        *lazy_bits(value),
+    ), memory
 
 
 def _memory(value: Any) -> object:
@@ -64,7 +71,9 @@ class TensorIds:
         self._alone: dict[object, tuple[Any, int]] = {}
         """The only value found so far in each memory, with its cell, which ``_cells`` does not have."""
         self._more_cells = 1 + max([slot.cell for slot in slots], default=-1) - len(self._cells)
-        self._more_storages = 1 + max([slot.storage for slot in slots], default=-1) - len(self._storages)
+        self._more_storages = (
+            1 + max([slot.storage for slot in slots], default=-1) - len(self._storages)
+        )
 
     def slot(self, value: Any, kind: SlotKind, *, persistent: bool) -> Slot:
         """Return a slot that shows a value; tied values get one cell, aliasing ones one storage."""
@@ -105,7 +114,9 @@ def disagreement(known: Any, value: Any) -> str | None:
 
 def _may_be_equal(ours: Sequence[Any], theirs: Sequence[Any]) -> bool:
     # Symbolic sizes are not compared: comparing one installs a guard.
-    plain = [(a, b) for a, b in zip(ours, theirs, strict=False) if type(a) is int and type(b) is int]
+    plain = [
+        (a, b) for a, b in zip(ours, theirs, strict=False) if type(a) is int and type(b) is int
+    ]
     return len(ours) == len(theirs) and all(a == b for a, b in plain)
 
 
@@ -122,7 +133,9 @@ def misfit(promised: TensorType, known: Any) -> str | None:
     is_tensor = isinstance(known, torch.Tensor)
     if is_tensor and promised.dtype is known.dtype and _may_be_equal(promised.shape, known.shape):
         return None
-    shape = tuple(size if type(size) is int else getattr(size, "name", "?") for size in promised.shape)
+    shape = tuple(
+        size if type(size) is int else getattr(size, "name", "?") for size in promised.shape
+    )
     traced = geometry(known) if is_tensor else f"a {type(known).__name__}"
     return f"a {promised.dtype} of shape {shape}, but was traced as {traced}"
 

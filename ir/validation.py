@@ -69,8 +69,12 @@ class Kind(Generic[T]):
         """
         if isinstance(given, self.type):
             return given
-        hint = next((hint for kind, hint in self.hints.items() if isinstance(given, kind)), self.otherwise)
-        raise ArgumentError(f"{asked_by} takes {self.name}, not {kind_of(given)}{'; ' if hint else ''}{hint}")
+        hint = next(
+            (hint for kind, hint in self.hints.items() if isinstance(given, kind)), self.otherwise
+        )
+        raise ArgumentError(
+            f"{asked_by} takes {self.name}, not {kind_of(given)}{'; ' if hint else ''}{hint}"
+        )
 
 
 PROGRAM = Kind(Program, "a purefx Program", HINTS, "start with px.import_ep(ep)")
@@ -96,10 +100,15 @@ FX = Kind(
 )
 
 MODULE = Kind(
-    torch.nn.Module, "a torch.nn.Module", {**HINTS, type: "pass a module, not its class"}, "write one whose forward computes it"
+    torch.nn.Module,
+    "a torch.nn.Module",
+    {**HINTS, type: "pass a module, not its class"},
+    "write one whose forward computes it",
 )
 
-NODE_NAME = Kind(str, "the name of a node", {Node: "pass node.name", torch.fx.Node: "pass node.name"})
+NODE_NAME = Kind(
+    str, "the name of a node", {Node: "pass node.name", torch.fx.Node: "pass node.name"}
+)
 
 
 def a_program(given: object, asked_by: str, **others: object) -> Program:
@@ -118,9 +127,13 @@ def a_program(given: object, asked_by: str, **others: object) -> Program:
     ...
     purefx.ir.errors.ArgumentError: save takes the program first, as in save(program, path), not a str
     """
-    if not isinstance(given, Program) and any(isinstance(other, Program) for other in others.values()):
+    if not isinstance(given, Program) and any(
+        isinstance(other, Program) for other in others.values()
+    ):
         form = f"{asked_by}(program, {', '.join(others)})"
-        raise ArgumentError(f"{asked_by} takes the program first, as in {form}, not {kind_of(given)}")
+        raise ArgumentError(
+            f"{asked_by} takes the program first, as in {form}, not {kind_of(given)}"
+        )
     return PROGRAM.check(given, asked_by)
 
 
@@ -192,7 +205,9 @@ def a_function(given: object, name: str, what: str, advice: str = "") -> Callabl
     purefx.ir.errors.ArgumentError: is_bad of bisect is a function of a program, not a bool
     """
     if not is_function(given):
-        raise ArgumentError(f"{name} is {what}, not {kind_of(given)}{'; ' if advice else ''}{advice}")
+        raise ArgumentError(
+            f"{name} is {what}, not {kind_of(given)}{'; ' if advice else ''}{advice}"
+        )
     return cast("Callable[..., Any]", given)
 
 
@@ -206,9 +221,13 @@ def call_arguments(args: object, kwargs: object, asked_by: str) -> None:
     """
     if not isinstance(args, tuple):
         advice = "write tuple(args)" if isinstance(args, list) else "for one, write (x,)"
-        raise ArgumentError(f"args is the tuple of the positional arguments, not {kind_of(args)}; {advice}")
+        raise ArgumentError(
+            f"args is the tuple of the positional arguments, not {kind_of(args)}; {advice}"
+        )
     if kwargs is not None and not isinstance(kwargs, Mapping):
-        raise ArgumentError(f"kwargs maps names to arguments, not {kind_of(kwargs)}; options of {asked_by} go by name")
+        raise ArgumentError(
+            f"kwargs maps names to arguments, not {kind_of(kwargs)}; options of {asked_by} go by name"
+        )
 
 
 def kind_of(given: object) -> str:
@@ -240,7 +259,13 @@ def check_identifiers(program: Program) -> Program:
     True
     """
     found = [
-        Violation("identifiers", f"{ascii(name)[:200]} is not a name of {what}", graph, node, advice=ADVICE)
+        Violation(
+            "identifiers",
+            f"{ascii(name)[:200]} is not a name of {what}",
+            graph,
+            node,
+            advice=ADVICE,
+        )
         for name, what, graph, node in invalid_names(program)
     ]
     if found:
@@ -255,17 +280,34 @@ def invalid_names(program: Program) -> Iterator[tuple[str, str, str | None, str 
     >>> list(invalid_names(Program.of({"": Graph((Input("x=1"),), (), ())})))
     [('x=1', 'an input', '', None)]
     """
-    modules = [*[module.path for module in program.modules], *[frame.path for frame in program.call_signatures]]
+    modules = [
+        *[module.path for module in program.modules],
+        *[frame.path for frame in program.call_signatures],
+    ]
     classes = [module.type_name or "" for module in program.modules]
-    paths = {"a slot": program.state.order, "a graph": program.graphs, "a module": modules, "a class": classes}
-    yield from ((name, what, None, None) for what, own in paths.items() for name in dict.fromkeys(own) if not is_plain_path(name))
+    paths = {
+        "a slot": program.state.order,
+        "a graph": program.graphs,
+        "a module": modules,
+        "a class": classes,
+    }
+    yield from (
+        (name, what, None, None)
+        for what, own in paths.items()
+        for name in dict.fromkeys(own)
+        if not is_plain_path(name)
+    )
     yield from ((name, "a slot", None, None) for name in program.state.order if ".." in f".{name}.")
     signatures = [program.signature, *program.call_signatures.values()]
     words = [name for signature in signatures for name in signature.arg_names]
     yield from ((name, "an argument", None, None) for name in words if not is_identifier(name))
     known: set[str] = set()
     for name in program.order:
-        yield from ((one.name, "an input", name, None) for one in program.graphs[name].inputs if not is_identifier(one.name))
+        yield from (
+            (one.name, "an input", name, None)
+            for one in program.graphs[name].inputs
+            if not is_identifier(one.name)
+        )
         for node in program.graphs[name].nodes:
             if not is_identifier(node.name):
                 yield node.name, "a value", name, None
@@ -273,7 +315,9 @@ def invalid_names(program: Program) -> Iterator[tuple[str, str, str | None, str 
                 if not is_identifier(key):
                     yield key, "a keyword", name, node.name
             do = node.do
-            called = do.slot if type(do) is Get else do.instance.path if type(do) is Call else do.name
+            called = (
+                do.slot if type(do) is Get else do.instance.path if type(do) is Call else do.name
+            )
             for text in (called, *[frame.path for frame in node.stack]):
                 if text not in known:
                     known.add(text)

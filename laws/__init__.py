@@ -37,7 +37,12 @@ if TYPE_CHECKING:
     from .fx_passes import Contract, check_fx_pass
     from .rules import check_rule
 else:
-    LATER = {"check_transformation": "checking", "check_rule": "rules", "check_fx_pass": "fx_passes", "Contract": "fx_passes"}
+    LATER = {
+        "check_transformation": "checking",
+        "check_rule": "rules",
+        "check_fx_pass": "fx_passes",
+        "Contract": "fx_passes",
+    }
     """The parts that draw programs and require hypothesis."""
 
     def __getattr__(name: str) -> Any:
@@ -48,5 +53,7 @@ else:
         except ModuleNotFoundError as error:
             if error.name != "hypothesis":
                 raise
-            raise MissingDependency(f"px.laws.{name} draws programs with hypothesis: pip install 'purefx[laws]'") from error
+            raise MissingDependency(
+                f"px.laws.{name} draws programs with hypothesis: pip install 'purefx[laws]'"
+            ) from error
         return getattr(home, name)

@@ -66,7 +66,11 @@ def watched(transform: Callable[..., Any]) -> Callable[..., Program]:
     @wraps(transform)
     def checked(program: Program, **options: Any) -> Program:
         tensors = tensors_in(slot_values(program.state)).items()
-        before = [(name, tensor, tensor.detach().clone()) for name, tensor in tensors if not tensor.is_meta]
+        before = [
+            (name, tensor, tensor.detach().clone())
+            for name, tensor in tensors
+            if not tensor.is_meta
+        ]
         written: list[str] = []
         try:
             result = transform(program, **options)
@@ -92,7 +96,9 @@ def watched(transform: Callable[..., Any]) -> Callable[..., Program]:
             )
         if not isinstance(result, Program):
             what = "None" if result is None else f"a {type(result).__name__}"
-            raise NoTransformation(f"it returned {what}; return a program, and the same object when there is nothing to do")
+            raise NoTransformation(
+                f"it returned {what}; return a program, and the same object when there is nothing to do"
+            )
         return result
 
     return checked
@@ -128,7 +134,9 @@ def name_of(transform: Any) -> str:
     >>> name_of(lambda program: program)
     '<lambda>'
     """
-    return getattr(transform, "name", None) or getattr(transform, "__name__", None) or repr(transform)
+    return (
+        getattr(transform, "name", None) or getattr(transform, "__name__", None) or repr(transform)
+    )
 
 
 def assert_law(transform: Transform, law: Law, case: Case) -> None:
@@ -183,7 +191,14 @@ def is_changed(transform: Transform, case: Case) -> bool | None:
 
 def _broken(transform: Transform, law: Law, case: Case, wrong: list[str]) -> LawBroken:
     head = f"{name_of(transform)} breaks the law {law.name!r}: {law.statement}"
-    lines = [head, *wrong, *_changes(transform, case.program), *_arguments(case), "on the program", case.program.text()]
+    lines = [
+        head,
+        *wrong,
+        *_changes(transform, case.program),
+        *_arguments(case),
+        "on the program",
+        case.program.text(),
+    ]
     return LawBroken("\n".join(lines), law, case)
 
 
@@ -196,7 +211,11 @@ def _changes(transform: Transform, program: Program) -> list[str]:
         return ["it returns the program itself"]
     # Facts that the function establishes are noise, unless nothing else differs.
     changes = diff(program, result.evolve(facts=program.facts)) or diff(program, result)
-    return ["the changes:", str(changes)] if changes else ["it returns an equal program that is another object"]
+    return (
+        ["the changes:", str(changes)]
+        if changes
+        else ["it returns an equal program that is another object"]
+    )
 
 
 def _arguments(case: Case) -> list[str]:
@@ -266,7 +285,15 @@ class Source:
 
         # hypothesis reports the place or flakiness; our error has the program.
         with suppress(LawBroken, PipelineError, Flaky, _TimeIsUp):
-            draw(self.strategy, holds, self.count, self.number, Phase.generate, Phase.shrink, longest=self.longest)
+            draw(
+                self.strategy,
+                holds,
+                self.count,
+                self.number,
+                Phase.generate,
+                Phase.shrink,
+                longest=self.longest,
+            )
         return min(broken, key=size_of, default=None)
 
     def __str__(self) -> str:
@@ -274,7 +301,9 @@ class Source:
 
 
 @lru_cache(maxsize=8)
-def _drawn(strategy: SearchStrategy[Case | None], count: int, number: int, longest: int) -> list[Case | None]:
+def _drawn(
+    strategy: SearchStrategy[Case | None], count: int, number: int, longest: int
+) -> list[Case | None]:
     return examples_of(strategy, count, number, longest=longest)
 
 

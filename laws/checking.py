@@ -97,8 +97,14 @@ class Report:
     def __str__(self) -> str:
         refused = f" ({self.refused} more refused)" if self.refused else ""
         given = f"{self.given_changed} of {self.given} given" if self.given else ""
-        drawn = f"{self.changed} of {self.drawn} programs that were drawn{refused}" if self.drawn or refused or not given else ""
-        return escaped(f"{self.name} keeps {self.laws} laws: it changed {' and '.join(filter(None, (drawn, given)))}")
+        drawn = (
+            f"{self.changed} of {self.drawn} programs that were drawn{refused}"
+            if self.drawn or refused or not given
+            else ""
+        )
+        return escaped(
+            f"{self.name} keeps {self.laws} laws: it changed {' and '.join(filter(None, (drawn, given)))}"
+        )
 
 
 def check_transformation(
@@ -157,7 +163,9 @@ def check_transformation(
     __tracebackhide__ = True  # pytest shows the user's line
     limits, transform = Tolerance(rtol, atol), as_step(transform)
     own = cases_of(programs, stage=stage)
-    checked = check_question(transform, laws, stage, tier, examples, given=bool(own), tolerances=(rtol, atol))
+    checked = check_question(
+        transform, laws, stage, tier, examples, given=bool(own), tolerances=(rtol, atol)
+    )
     count = share(EXAMPLES[tier]) if examples is None else examples
     origin = f"tier={tier!r}, stage={stage!r}, "
     source = Source(attempts(tier, stage), count, seed_of(seed), limits, origin=origin)
@@ -165,23 +173,37 @@ def check_transformation(
     if (error := first_broken(yours, transform, checked)) is not None:
         raise error.with_traceback(None) from None
     # All stages of a tier share their drawn programs.
-    drawn = [evolve(case, tolerance=limits) for case in drawn_cases(tier, stage, count, source.number)]
+    drawn = [
+        evolve(case, tolerance=limits) for case in drawn_cases(tier, stage, count, source.number)
+    ]
     try:
         theirs = ask(transform, checked, drawn)
     except PipelineError as error:
-        raise PipelineError(f"{error}. The programs are of stage={stage!r}; pass a stage that it accepts") from error
+        raise PipelineError(
+            f"{error}. The programs are of stage={stage!r}; pass a stage that it accepts"
+        ) from error
     if (error := first_broken(theirs, transform, checked, source)) is not None:
         raise error.with_traceback(None) from None
     name = name_of(transform)
     for asked, what in ((yours, "given programs"), (theirs, "programs")):
         if asked.refused > asked.right:
             counts = f"{asked.refused} of {asked.refused + asked.right} {what}"
-            raise WrongQuestion(f"{name} refuses {counts} as unsupported, so little would be tested")
-    report = Report(name, len(checked), theirs.right, theirs.changed, theirs.refused, yours.right, yours.changed)
+            raise WrongQuestion(
+                f"{name} refuses {counts} as unsupported, so little would be tested"
+            )
+    report = Report(
+        name, len(checked), theirs.right, theirs.changed, theirs.refused, yours.right, yours.changed
+    )
     counts = f"{theirs.changed + yours.changed or 'none'} of {theirs.right + yours.right} programs"
-    real = "" if tier != "toy" else ", or tier='aten' or 'modules', whose programs have the operators of torch"
+    real = (
+        ""
+        if tier != "toy"
+        else ", or tier='aten' or 'modules', whose programs have the operators of torch"
+    )
     advice = f"pass programs that it rewrites, as programs=[(program, args)]{real}"
-    require_changes(report.share, f"{name} changed {counts} (tier={tier!r}, stage={stage!r})", advice, report)
+    require_changes(
+        report.share, f"{name} changed {counts} (tier={tier!r}, stage={stage!r})", advice, report
+    )
     return report
 
 
@@ -217,7 +239,9 @@ class Asked:
     """The first broken law of each further program."""
 
 
-def ask(transform: Transform, laws: Iterable[Law], cases: Iterable[Case], *, first_only: bool = False) -> Asked:
+def ask(
+    transform: Transform, laws: Iterable[Law], cases: Iterable[Case], *, first_only: bool = False
+) -> Asked:
     """Test laws on cases; stop at the first broken law of each case.
 
     Args:
@@ -257,7 +281,9 @@ def by_law(broken: Iterable[LawBroken], laws: Sequence[Law]) -> list[list[LawBro
     return [groups[name] for name in sorted(groups, key=lambda name: places.get(name, 0))]
 
 
-def shrunk(errors: Sequence[LawBroken], transform: Transform, source: Source | None = None) -> LawBroken:
+def shrunk(
+    errors: Sequence[LawBroken], transform: Transform, source: Source | None = None
+) -> LawBroken:
     """Return the error of the smallest case that is found to break a law.
 
     Args:
@@ -272,13 +298,17 @@ def shrunk(errors: Sequence[LawBroken], transform: Transform, source: Source | N
     return error
 
 
-def first_broken(found: Asked, transform: Transform, laws: Sequence[Law], source: Source | None = None) -> LawBroken | None:
+def first_broken(
+    found: Asked, transform: Transform, laws: Sequence[Law], source: Source | None = None
+) -> LawBroken | None:
     """Return the error of the first law that is broken, or None."""
     errors = by_law(found.broken, laws)
     return shrunk(errors[0], transform, source) if errors else None
 
 
-def broken(transform: Transform, laws: Sequence[Law], cases: Sequence[Case], source: Source | None = None) -> LawBroken | None:
+def broken(
+    transform: Transform, laws: Sequence[Law], cases: Sequence[Case], source: Source | None = None
+) -> LawBroken | None:
     """Test laws on cases; return the error of the first law that is broken, shrunk if the cases are of a source."""
     return first_broken(ask(transform, laws, cases), transform, laws, source)
 
@@ -317,7 +347,9 @@ def example_of(what: str, given: Any, how: str) -> tuple[Any, tuple[Any, ...], d
         raise WrongQuestion(f"{what} is a {type(given).__name__}; {how}")
     source, args, kwargs = (*given, {})[:3]
     if not isinstance(args, tuple | list) or not isinstance(kwargs, dict):
-        raise WrongQuestion(f"the arguments of {what} are a {type(args).__name__} and a {type(kwargs).__name__}; {how}")
+        raise WrongQuestion(
+            f"the arguments of {what} are a {type(args).__name__} and a {type(kwargs).__name__}; {how}"
+        )
     return source, tuple(args), kwargs
 
 
@@ -328,28 +360,47 @@ def _case(number: int, given: Any, stage: Stage) -> Case:
         try:
             source = torch.export.export(source, args, kwargs)
         except Exception as error:  # the exporter raises any exceptions
-            raise WrongQuestion(f"{what} cannot be exported: {type(error).__name__}: {error}") from error
+            raise WrongQuestion(
+                f"{what} cannot be exported: {type(error).__name__}: {error}"
+            ) from error
     if isinstance(source, torch.export.ExportedProgram):
         source = at_stage(import_ep(source), "aten", stage)
     if not isinstance(source, Program):
-        raise WrongQuestion(f"{what} begins with a {type(source).__name__}, which is not a program, exported program or module")
+        raise WrongQuestion(
+            f"{what} begins with a {type(source).__name__}, which is not a program, exported program or module"
+        )
     try:
         leaves = list(CallPlan(check(source)).bound(args, kwargs))
     except InputError as error:
         raise WrongQuestion(f"the arguments of {what} do not fit: {error}") from error
     case = Case(source, number, [leaves] * CALLS)
-    lacking = [name for name, slot in source.state.pairs if isinstance(slot.value, torch.Tensor) and slot.value.is_meta]
+    lacking = [
+        name
+        for name, slot in source.state.pairs
+        if isinstance(slot.value, torch.Tensor) and slot.value.is_meta
+    ]
     if lacking:
-        raise WrongQuestion(f"{what} has no contents for {lacking[0]!r}, so it cannot be run; parse or load it with state=...")
+        raise WrongQuestion(
+            f"{what} has no contents for {lacking[0]!r}, so it cannot be run; parse or load it with state=..."
+        )
     try:
         case.meaning(source)
     except Exception as error:  # operators raise any exceptions
-        raise WrongQuestion(f"{what} cannot be run with its arguments: {type(error).__name__}: {error}") from error
+        raise WrongQuestion(
+            f"{what} cannot be run with its arguments: {type(error).__name__}: {error}"
+        ) from error
     return case
 
 
 def check_question(
-    transform: Any, laws: Any, stage: Any, tier: Any, examples: Any, *, given: bool = False, tolerances: Sequence[Any] = ()
+    transform: Any,
+    laws: Any,
+    stage: Any,
+    tier: Any,
+    examples: Any,
+    *,
+    given: bool = False,
+    tolerances: Sequence[Any] = (),
 ) -> tuple[Law, ...]:
     """Check the arguments of a checker, and return the laws.
 
@@ -371,11 +422,18 @@ def check_question(
     purefx.laws.checking.WrongQuestion: laws is a list of purefx.laws.law.Law, not []; write laws=[law for law in ...
     """
     if not is_function(transform) or isinstance(transform, type):
-        raise WrongQuestion(f"check_transformation takes a function from programs to programs, not {kind_of(transform)}")
-    for what, value, choices in (("tier", tier, TIERS), ("stage", stage, STAGES if tier not in TIERS else stages_of(tier))):
+        raise WrongQuestion(
+            f"check_transformation takes a function from programs to programs, not {kind_of(transform)}"
+        )
+    for what, value, choices in (
+        ("tier", tier, TIERS),
+        ("stage", stage, STAGES if tier not in TIERS else stages_of(tier)),
+    ):
         if value not in choices:
             several = ", ".join(map(repr, choices))
-            raise WrongQuestion(f"{value!r} is not a {what}; choose from {several}{did_you_mean(value, choices)}")
+            raise WrongQuestion(
+                f"{value!r} is not a {what}; choose from {several}{did_you_mean(value, choices)}"
+            )
     check_examples(examples, given=given)
     for number in tolerances:
         if type(number) not in (int, float) or not 0 <= number < float("inf"):
@@ -391,4 +449,6 @@ def check_examples(examples: Any, *, given: bool) -> None:
     """Raise unless a number of programs can be drawn; with programs of the user it may be 0."""
     if examples is not None and (type(examples) is not int or examples < (0 if given else 1)):
         least = "a whole number, 0 for your own only" if given else "a whole number above 0"
-        raise WrongQuestion(f"examples is the number of programs to draw, {least}, not {examples!r}")
+        raise WrongQuestion(
+            f"examples is the number of programs to draw, {least}, not {examples!r}"
+        )

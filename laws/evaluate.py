@@ -22,7 +22,14 @@ from ..ir.program import Program
 from ..ir.signature import GIVEN, InputMutation, StateInput, StateMutation, Token, UserInput
 from ..ir.state import SlotKind, is_plain, same_contents
 from ..ir.state_changes import as_plain, has_window
-from ..ir.torch_private import current_modes, device_of, mode_objects, pytree, restore_modes, storage_key
+from ..ir.torch_private import (
+    current_modes,
+    device_of,
+    mode_objects,
+    pytree,
+    restore_modes,
+    storage_key,
+)
 
 SHOWN = 12
 """The number of elements of a tensor in messages."""
@@ -54,7 +61,9 @@ class Tolerance:
         if not self or not (expected.is_complex() or expected.is_floating_point()):
             return False
         wide = torch.complex128 if expected.is_complex() else torch.float64
-        return torch.allclose(given.to(wide), expected.to(wide), rtol=self.rtol, atol=self.atol, equal_nan=True)
+        return torch.allclose(
+            given.to(wide), expected.to(wide), rtol=self.rtol, atol=self.atol, equal_nan=True
+        )
 
 
 EXACT = Tolerance()
@@ -65,7 +74,9 @@ USUAL = Tolerance(rtol=1e-5, atol=1e-6)
 
 def _are_alike(left: torch.Tensor, right: torch.Tensor) -> bool:
     # A parameter is a tensor like any other.
-    return (type(left) is type(right) or (is_plain(left) and is_plain(right))) and same_contents(left, right)
+    return (type(left) is type(right) or (is_plain(left) and is_plain(right))) and same_contents(
+        left, right
+    )
 
 
 @frozen(repr=False)
@@ -115,7 +126,11 @@ def tensor_difference(given: torch.Tensor, expected: torch.Tensor, tolerance: To
     """
     if not (has_window(given) and has_window(expected)):
         same = type(given) is type(expected) and same_contents(given, expected)
-        return "" if same else f"the contents of a {type(given).__name__} and a {type(expected).__name__} differ"
+        return (
+            ""
+            if same
+            else f"the contents of a {type(given).__name__} and a {type(expected).__name__} differ"
+        )
     given, expected = as_plain(given), as_plain(expected)
     if same_contents(given, expected) or tolerance.allows(given, expected):
         return ""
@@ -124,7 +139,9 @@ def tensor_difference(given: torch.Tensor, expected: torch.Tensor, tolerance: To
     differs = (left != right) & ~(left.isnan() & right.isnan())
     if not differs.any():
         # Torch's conversions choose the bits of a NaN by its place in a vector.
-        equal = expected.is_floating_point() and same_contents(left.nan_to_num(), right.nan_to_num())
+        equal = expected.is_floating_point() and same_contents(
+            left.nan_to_num(), right.nan_to_num()
+        )
         return "" if equal else "the numbers are equal, but not their bits (a signed zero)"
     usual = not tolerance and USUAL.allows(given, expected)
     hint = f" (allowed by rtol={USUAL.rtol:g}, atol={USUAL.atol:g})" if usual else ""
@@ -153,11 +170,15 @@ def differences(given: Any, expected: Any, where: str, tolerance: Tolerance = EX
         return [f"{where}: the structure differs: got {given}, expected {expected}"]
     leaves = zip(key_paths(spec, given), mine, theirs, strict=True)
     found = [(path, _leaf_difference(left, right, tolerance)) for path, left, right in leaves]
-    return [f"{where}{pytree.keystr(path)}: {difference}" for path, difference in found if difference]
+    return [
+        f"{where}{pytree.keystr(path)}: {difference}" for path, difference in found if difference
+    ]
 
 
 def _leaf_difference(given: Any, expected: Any, tolerance: Tolerance) -> str:
-    given, expected = (Contents(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in (given, expected))
+    given, expected = (
+        Contents(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in (given, expected)
+    )
     if type(given) is type(expected) and (given is expected or bool(given == expected)):
         return ""
     how = ""
@@ -224,14 +245,21 @@ def evaluate(
 
     def contents(kinds: Container[SlotKind]) -> Mapping[str, Any]:
         chosen = {name: slot for name, slot in names.items() if program.state[slot].kind in kinds}
-        return {name: machine.shown(machine.save(machine.slots[slot])) for name, slot in chosen.items()}
+        return {
+            name: machine.shown(machine.save(machine.slots[slot])) for name, slot in chosen.items()
+        }
 
     before = contents({SlotKind.CONSTANT}).items()
     made = [run.call(leaves) for leaves in calls]
     # Unchanged constants show in the results: equal programs may have other constants.
     state = [pair for pair in contents(SlotKind).items() if pair not in before]
     effects = [(kind, tuple(happened)) for kind, happened in sorted(machine.effects.items())]
-    return Meaning(tuple([one for one, _ in made]), tuple([one for _, one in made]), tuple(state), tuple(effects))
+    return Meaning(
+        tuple([one for one, _ in made]),
+        tuple([one for _, one in made]),
+        tuple(state),
+        tuple(effects),
+    )
 
 
 def _state_names(program: Program) -> dict[str, str]:
@@ -280,17 +308,29 @@ class _Run:
             elif type(spec) is InputMutation:
                 machine.write(values[spec.index], result)
         outputs = tuple(machine.shown(result) for spec, result in pairs if type(spec) in GIVEN)
-        users = [value for spec, value in zip(signature.inputs, values, strict=True) if type(spec) is UserInput]
+        users = [
+            value
+            for spec, value in zip(signature.inputs, values, strict=True)
+            if type(spec) is UserInput
+        ]
         inputs = tuple(machine.shown(machine.save(value)) for value in users)
         if self.leaves_alone is not None:
             self._write_results(results, self.leaves_alone)
         return outputs, inputs
 
     def _write_results(self, results: Sequence[Any], leaves_alone: frozenset[str]) -> None:
-        values = [self.machine.slots[slot] for name, slot in _state_names(self.program).items() if name in leaves_alone]
+        values = [
+            self.machine.slots[slot]
+            for name, slot in _state_names(self.program).items()
+            if name in leaves_alone
+        ]
         alone = {storage_key(value) for value in values if isinstance(value, torch.Tensor)}
         for spec, result in zip(self.program.signature.outputs, results, strict=True):
-            if type(spec) in GIVEN and isinstance(result, torch.Tensor) and storage_key(result) not in alone:
+            if (
+                type(spec) in GIVEN
+                and isinstance(result, torch.Tensor)
+                and storage_key(result) not in alone
+            ):
                 with suppress(RuntimeError):  # torch does not write to elements that share memory
                     result.detach().copy_(result.detach() + 1)
 
@@ -304,17 +344,25 @@ class _Run:
         def value(leaf: Arg) -> Any:
             if type(leaf) is Ref:
                 return known[leaf.name]
-            return (lambda *values: self.body(leaf.graph, values, path)) if type(leaf) is Body else leaf
+            return (
+                (lambda *values: self.body(leaf.graph, values, path))
+                if type(leaf) is Body
+                else leaf
+            )
 
         before = current_modes()
         try:
             for node in graph.nodes:
                 known[node.name] = self.node(node, value, path)
                 self.seen(name, node, known[node.name])
-                for closed in node.refs() if type(node.do) is Op and node.do.effects.scope < 0 else ():
+                for closed in (
+                    node.refs() if type(node.do) is Op and node.do.effects.scope < 0 else ()
+                ):
                     known.pop(closed, None)
         except BaseException:
-            restore_modes(before, mode_objects([known.get(node.name) for node in reversed(graph.nodes)]))
+            restore_modes(
+                before, mode_objects([known.get(node.name) for node in reversed(graph.nodes)])
+            )
             raise
         return thawed(graph.output, value)
 
@@ -351,7 +399,15 @@ def meaning_differences(
         mine, theirs = getattr(given, fact), getattr(expected, fact)
         if mine != theirs:
             has_contents = any(type(leaf) is Contents for leaf in pytree.tree_leaves(mine))
-            several = differences(mine, theirs, fact, tolerance) if has_contents else [f"{fact}: got {mine}, expected {theirs}"]
+            several = (
+                differences(mine, theirs, fact, tolerance)
+                if has_contents
+                else [f"{fact}: got {mine}, expected {theirs}"]
+            )
             found += several[:LISTED]
-            found += [f"{fact}: {len(several) - LISTED} more values differ"] if len(several) > LISTED else []
+            found += (
+                [f"{fact}: {len(several) - LISTED} more values differ"]
+                if len(several) > LISTED
+                else []
+            )
     return found

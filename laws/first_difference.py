@@ -66,7 +66,9 @@ class Difference:
         lines += [f"  {which}: {text}" for which, text in (("a", self.a), ("b", self.b)) if text]
         lines += [f"  from {self.line}"] if self.line else []
         lines += [f"  the last value before it that agrees: {self.before}"] if self.before else []
-        lines += [f"  later values of b that a does not have: {', '.join(self.new)}"] if self.new else []
+        lines += (
+            [f"  later values of b that a does not have: {', '.join(self.new)}"] if self.new else []
+        )
         return "\n".join(lines)
 
 
@@ -112,7 +114,10 @@ def first_difference(
     """
     call_arguments(args, kwargs, "first_difference")
     one, other = _flat(a, "a"), _flat(b, "b")
-    leaves = [_leaves(program, which, args, dict(kwargs or {})) for program, which in ((one, "a"), (other, "b"))]
+    leaves = [
+        _leaves(program, which, args, dict(kwargs or {}))
+        for program, which in ((one, "a"), (other, "b"))
+    ]
     tolerance, expected, given = Tolerance(rtol, atol), dict[_Key, Any](), dict[_Key, Any]()
     first = _run(one, [leaves[0]] * calls, seed, expected)
     try:
@@ -138,7 +143,9 @@ def _flat(given: Any, which: str) -> Program:
     return inline(expand(remove_effect_tokens(given)))
 
 
-def _leaves(program: Program, which: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+def _leaves(
+    program: Program, which: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> list[Any]:
     try:
         return list(CallPlan(program).bound(args, kwargs))
     except InputError as error:
@@ -149,8 +156,16 @@ _Key = tuple[int, str, str]
 """The call, the node, and the value that it computes or writes."""
 
 
-def _run(program: Program, calls: Sequence[Sequence[Any]], seed: int, kept: dict[_Key, Any]) -> Meaning:
-    effects = dict(zip([node.name for node in program.main.nodes], node_effects(program, program.main), strict=True))
+def _run(
+    program: Program, calls: Sequence[Sequence[Any]], seed: int, kept: dict[_Key, Any]
+) -> Meaning:
+    effects = dict(
+        zip(
+            [node.name for node in program.main.nodes],
+            node_effects(program, program.main),
+            strict=True,
+        )
+    )
     values: dict[str, Any] = {}
     count = 0
 
@@ -178,7 +193,9 @@ def _comparable(leaf: Any) -> Any:
     return type(leaf) if alone else leaf
 
 
-def _compared(given: Mapping[_Key, Any], expected: Mapping[_Key, Any], tolerance: Tolerance) -> Difference:
+def _compared(
+    given: Mapping[_Key, Any], expected: Mapping[_Key, Any], tolerance: Tolerance
+) -> Difference:
     # The first value that differs; without words if all values agree that have a counterpart.
     call, before, new = 0, "", list[str]()
     for key, value in given.items():
@@ -187,7 +204,10 @@ def _compared(given: Mapping[_Key, Any], expected: Mapping[_Key, Any], tolerance
             new += [name] if node == name else []
         elif not (text := _difference(value, expected[key], tolerance)):
             before, new = node, []
-        elif all(each[0] != call or _difference(value, known, tolerance) for each, known in expected.items()):
+        elif all(
+            each[0] != call or _difference(value, known, tolerance)
+            for each, known in expected.items()
+        ):
             # No value of the call is equal, so more than names were swapped.
             how = text if node == name else f"it writes {name}: {text}"
             return Difference(node, node, call, how, before=before, new=tuple(new[:NEW]))
@@ -204,14 +224,24 @@ def _located(found: Difference, one: Graph, other: Graph) -> Difference:
     nodes = [node for node in (theirs, mine) if node is not None]
     line = next((line for node in nodes if (line := source_line(node.meta))), "") or ""
     texts = ["" if node is None else print_node(node) for node in (mine, theirs)]
-    return evolve(found, where=place_of(nodes[0]) if nodes else found.where, a=texts[0], b=texts[1], line=line)
+    return evolve(
+        found, where=place_of(nodes[0]) if nodes else found.where, a=texts[0], b=texts[1], line=line
+    )
 
 
 def _at_the_end(first: Meaning, second: Meaning, tolerance: Tolerance) -> dict[str, Any] | None:
     results = (("output", second.outputs, first.outputs), ("input", second.inputs, first.inputs))
-    pairs = [(call, what, *pair) for what, *both in results for call, pair in enumerate(zip(*both, strict=True))]
+    pairs = [
+        (call, what, *pair)
+        for what, *both in results
+        for call, pair in enumerate(zip(*both, strict=True))
+    ]
     known = dict(first.state)
-    pairs += [(len(first.outputs) - 1, f"the state {name}", one, known[name]) for name, one in second.state if name in known]
+    pairs += [
+        (len(first.outputs) - 1, f"the state {name}", one, known[name])
+        for name, one in second.state
+        if name in known
+    ]
     for call, what, given, expected in pairs:
         for text in differences(given, expected, what, tolerance):
             name, _, how = text.partition(": ")

@@ -22,7 +22,13 @@ from ..ir.text import parse
 from ..ir.verify import verify
 from ..transforms import Fuel, Transformation
 from .evaluate import EXACT, FACTS, Meaning, Tolerance, meaning_differences, written_state
-from .oracles import groups, memory_differences, named_differences, sequence_differences, tensor_gradients
+from .oracles import (
+    groups,
+    memory_differences,
+    named_differences,
+    sequence_differences,
+    tensor_gradients,
+)
 from .purity import changes_in_process, changes_in_program, on_threads
 from .toy import tensor_meaning, toy_meaning
 from .variants import canonical, renamed, reordered
@@ -54,9 +60,15 @@ class Case:
         """Return the meaning of a program, with the options of ``tensor_meaning``."""
         if not self.calls:
             return toy_meaning(program, **options)
-        return tensor_meaning(program, self.calls, **options) if options else self.computed(tensor_meaning, program)
+        return (
+            tensor_meaning(program, self.calls, **options)
+            if options
+            else self.computed(tensor_meaning, program)
+        )
 
-    def computed(self, function: Callable[[Program, Sequence[Sequence[Any]]], Any], program: Program) -> Any:
+    def computed(
+        self, function: Callable[[Program, Sequence[Sequence[Any]]], Any], program: Program
+    ) -> Any:
         """Return a function of a program of real operators and the calls; all laws share that of the program of the case.
 
         Raises:
@@ -101,7 +113,9 @@ class Law:
     """Returns the violations on a case; an empty list if the law holds."""
 
 
-def law(statement: str, *, name: str = "") -> Callable[[Callable[[Transform, Case], list[str]]], Law]:
+def law(
+    statement: str, *, name: str = ""
+) -> Callable[[Callable[[Transform, Case], list[str]]], Law]:
     """Return a decorator that makes a check a law with its name, underscores as blanks.
 
     Args:
@@ -129,7 +143,9 @@ def _valid(transform: Transform, case: Case) -> list[str]:
 
 
 def _other_values(transform: Transform, case: Case, **options: Any) -> list[str]:
-    given, expected = (case.meaning(program, **options) for program in (transform(case.program), case.program))
+    given, expected = (
+        case.meaning(program, **options) for program in (transform(case.program), case.program)
+    )
     return case.differences(given, expected, "outputs", "inputs", "state")
 
 
@@ -145,7 +161,9 @@ def _written_results(transform: Transform, case: Case) -> list[str]:
 
 @law("the order of conflicting effects is kept")
 def _effects(transform: Transform, case: Case) -> list[str]:
-    return case.differences(case.meaning(transform(case.program)), case.meaning(case.program), "effects")
+    return case.differences(
+        case.meaning(transform(case.program)), case.meaning(case.program), "effects"
+    )
 
 
 @law("the input program is unchanged")
@@ -159,14 +177,20 @@ def _idempotent(transform: Transform, case: Case) -> list[str]:
     twice = transform(once)
     if twice is once:
         return []
-    return [f"the second time it returns another {'equal' if twice == once else 'different'} object:\n{twice}"]
+    return [
+        f"the second time it returns another {'equal' if twice == once else 'different'} object:\n{twice}"
+    ]
 
 
 @law("nothing to do gives the same object", name="no-op")
 def _no_op(transform: Transform, case: Case) -> list[str]:
     result = transform(case.program)
     changed = result is not case.program
-    return ["nothing differs, but the result is another object"] if changed and result == case.program else []
+    return (
+        ["nothing differs, but the result is another object"]
+        if changed and result == case.program
+        else []
+    )
 
 
 @law("it commutes with renaming")
@@ -200,7 +224,8 @@ def made_anew(before: Program, after: Program) -> list[str]:
     return [
         f"the graph {name!a} is equal, but another object"
         for name in sorted(set(before.graphs) & set(after.graphs))
-        if before.graphs[name] is not after.graphs[name] and _is_same(before.graphs[name], after.graphs[name])
+        if before.graphs[name] is not after.graphs[name]
+        and _is_same(before.graphs[name], after.graphs[name])
     ]
 
 
@@ -216,7 +241,9 @@ def differs(result: Program, program: Program) -> bool:
     >>> differs(program.evolve(), program)
     False
     """
-    return result != program or any(not _is_same(result.graphs[name], graph) for name, graph in program.graphs.items())
+    return result != program or any(
+        not _is_same(result.graphs[name], graph) for name, graph in program.graphs.items()
+    )
 
 
 def _is_same(one: Graph, other: Graph) -> bool:
@@ -225,7 +252,10 @@ def _is_same(one: Graph, other: Graph) -> bool:
 
 def _identities(graph: Graph) -> list[dict[str, int]]:
     # Comparing fake values themselves would install guards.
-    return [{key: id(value) for key, value in item.meta.items()} for item in (*graph.inputs, *graph.nodes)]
+    return [
+        {key: id(value) for key, value in item.meta.items()}
+        for item in (*graph.inputs, *graph.nodes)
+    ]
 
 
 @law("untouched graphs stay the same objects")
@@ -261,13 +291,18 @@ def _state(transform: Transform, case: Case) -> list[str]:
     if before is after:
         return []
     mine, theirs = _state_facts(after), _state_facts(before)
-    return [line for fact in theirs for line in sequence_differences(fact, mine[fact], theirs[fact])]
+    return [
+        line for fact in theirs for line in sequence_differences(fact, mine[fact], theirs[fact])
+    ]
 
 
 def _state_facts(state: State) -> dict[str, list[str]]:
     return {
         "the names of the state": list(state.order),
-        "kinds": [f"{name} {slot.kind.value} {'persistent' if slot.persistent else ''}" for name, slot in state.pairs],
+        "kinds": [
+            f"{name} {slot.kind.value} {'persistent' if slot.persistent else ''}"
+            for name, slot in state.pairs
+        ],
         "ties": groups({name: slot.cell for name, slot in state.pairs}),
         "shared memory": groups({name: slot.storage for name, slot in state.pairs}),
         "tensors": [f"{name} {id(slot.value)}" for name, slot in state.pairs],
@@ -279,10 +314,16 @@ def _text(transform: Transform, case: Case) -> list[str]:
     result = transform(case.program)
     text = result.text()
     # The parser needs the classes of named tuples, and a type may contain values without a text.
-    specs = [line for line in text.splitlines() if line.lstrip().startswith(("in_spec", "out_spec"))]
+    specs = [
+        line for line in text.splitlines() if line.lstrip().startswith(("in_spec", "out_spec"))
+    ]
     if any('"(' in line or "opaque(" in line for line in specs if 'custom "' in line):
         return []
-    again = parse(text, state={name: result.state[name].value for name in result.state}, allow=result.foreign_operators)
+    again = parse(
+        text,
+        state={name: result.state[name].value for name in result.state},
+        allow=result.foreign_operators,
+    )
     differs = diff(result, again)
     return [f"the parsed text of the result differs:\n{differs}"] if differs else []
 
@@ -294,7 +335,9 @@ def _gradients(transform: Transform, case: Case) -> list[str]:
     except RuntimeError:
         return []  # autograd refuses the program itself
     given = case.computed(tensor_gradients, transform(case.program))
-    tolerance = Tolerance(max(GRADIENT_TOLERANCE, case.tolerance.rtol), max(GRADIENT_TOLERANCE, case.tolerance.atol))
+    tolerance = Tolerance(
+        max(GRADIENT_TOLERANCE, case.tolerance.rtol), max(GRADIENT_TOLERANCE, case.tolerance.atol)
+    )
     return named_differences(given, expected, "gradient of", tolerance)
 
 
@@ -367,7 +410,9 @@ def enough_fuel(transform: Transform, case: Case) -> list[str]:
 def no_fuel(transform: Transform, case: Case) -> list[str]:
     """Apply the transformation without fuel."""
     result = _stoppable(transform)(case.program, fuel=0)
-    return [] if result is case.program else [f"without fuel it changes the program:\n{result.text()}"]
+    return (
+        [] if result is case.program else [f"without fuel it changes the program:\n{result.text()}"]
+    )
 
 
 @law("stopped early it claims no fact that it establishes, and can be finished later")

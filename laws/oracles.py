@@ -46,7 +46,9 @@ class GradientMachine(TensorMachine):
     def given(self, leaf: Any) -> Any:
         """Return a copy of a tensor, with ``requires_grad`` if possible; other leaves unchanged."""
         name, self.count = f"input {self.count}", self.count + 1
-        if not isinstance(leaf, torch.Tensor) or not (leaf.is_floating_point() or leaf.is_complex()):
+        if not isinstance(leaf, torch.Tensor) or not (
+            leaf.is_floating_point() or leaf.is_complex()
+        ):
             return super().given(leaf)
         self.leaves[name] = leaf.detach().clone().requires_grad_()
         return self.leaves[name].clone()
@@ -75,12 +77,25 @@ def tensor_gradients(program: Program, calls: Sequence[Sequence[Any]]) -> Mappin
         # A program may write to values that are needed to go back.
         with seeded(0), torch.enable_grad(), torch.autograd.graph.allow_mutation_on_saved_tensors():
             meaning = evaluate(program, [leaves], machine)
-            values = [shown.tensor for shown in (*meaning.outputs[0], *meaning.inputs[0]) if type(shown) is Contents]
+            values = [
+                shown.tensor
+                for shown in (*meaning.outputs[0], *meaning.inputs[0])
+                if type(shown) is Contents
+            ]
             parts = [_weighted(value) for value in values if value.requires_grad]
             wanted = [leaf for leaf in machine.leaves.values() if parts]
-            grads = torch.autograd.grad(parts, wanted, allow_unused=True) if wanted else [None] * len(machine.leaves)
-        names = frozenset(part_names(program))  # parameters of a split program keep their original names
-        found.update((f"call {number}, {original(name, names)}", grad) for name, grad in zip(machine.leaves, grads, strict=True))
+            grads = (
+                torch.autograd.grad(parts, wanted, allow_unused=True)
+                if wanted
+                else [None] * len(machine.leaves)
+            )
+        names = frozenset(
+            part_names(program)
+        )  # parameters of a split program keep their original names
+        found.update(
+            (f"call {number}, {original(name, names)}", grad)
+            for name, grad in zip(machine.leaves, grads, strict=True)
+        )
     return found
 
 
@@ -96,7 +111,9 @@ class _Unsaved(TensorMachine):
         target.copy_(saved.clone())
 
 
-def memory_differences(given: Program, expected: Program, calls: Sequence[Sequence[Any]]) -> list[str]:
+def memory_differences(
+    given: Program, expected: Program, calls: Sequence[Sequence[Any]]
+) -> list[str]:
     """Return which inputs, outputs and state share memory in one of two programs only.
 
     Args:
@@ -122,14 +139,23 @@ def _memory(program: Program, calls: Sequence[Sequence[Any]]) -> dict[str, int]:
     found: dict[str, Any] = {f"state {name}": value for name, value in machine.slots.items()}
     for what, values in (("input", meaning.inputs), ("output", meaning.outputs)):
         for call, shown in enumerate(values):
-            found.update((f"{what} {number} of call {call}", getattr(one, "tensor", None)) for number, one in enumerate(shown))
-    strided = {name: one for name, one in found.items() if isinstance(one, torch.Tensor) and one.layout is torch.strided}
+            found.update(
+                (f"{what} {number} of call {call}", getattr(one, "tensor", None))
+                for number, one in enumerate(shown)
+            )
+    strided = {
+        name: one
+        for name, one in found.items()
+        if isinstance(one, torch.Tensor) and one.layout is torch.strided
+    }
     return {name: storage_key(one) for name, one in strided.items() if one.numel()}
 
 
 def _weighted(value: torch.Tensor) -> torch.Tensor:
     real = torch.view_as_real(value) if value.is_complex() else value
-    weights = torch.arange(real.numel(), dtype=torch.float64).cos().to(real.dtype).reshape(real.shape)
+    weights = (
+        torch.arange(real.numel(), dtype=torch.float64).cos().to(real.dtype).reshape(real.shape)
+    )
     return (real * weights).sum()
 
 
@@ -171,7 +197,9 @@ def assert_same_as_eager(
     if "gradients" in wanted:
         found += gradient_differences(module, eager, calls, rtol=rtol, atol=atol)
     if found:
-        raise AssertionError("\n".join([f"the module differs from eager in {len(found)} places:", *found]))
+        raise AssertionError(
+            "\n".join([f"the module differs from eager in {len(found)} places:", *found])
+        )
 
 
 def structure_differences(module: torch.nn.Module, eager: torch.nn.Module) -> list[str]:
@@ -188,7 +216,9 @@ def structure_differences(module: torch.nn.Module, eager: torch.nn.Module) -> li
     'state_dict keys: missing bias'
     """
     mine, theirs = structure_of(module), structure_of(eager)
-    return [line for fact in theirs for line in sequence_differences(fact, mine[fact], theirs[fact])]
+    return [
+        line for fact in theirs for line in sequence_differences(fact, mine[fact], theirs[fact])
+    ]
 
 
 def structure_of(module: torch.nn.Module) -> dict[str, list[str]]:
@@ -204,16 +234,31 @@ def structure_of(module: torch.nn.Module) -> dict[str, list[str]]:
     return {
         "state_dict keys": keys,
         "modules": [name for name, _ in module.named_modules(remove_duplicate=False)],
-        "parameters": [f"{name} requires_grad={tensor.requires_grad}" for name, tensor in parameters.items()],
-        "buffers": [f"{name} persistent={name in keys} requires_grad={tensor.requires_grad}" for name, tensor in buffers.items()],
-        "tensors": [f"{name} {tensor.dtype} {tuple(tensor.shape)} {tensor.stride()}" for name, tensor in tensors.items()],
+        "parameters": [
+            f"{name} requires_grad={tensor.requires_grad}" for name, tensor in parameters.items()
+        ],
+        "buffers": [
+            f"{name} persistent={name in keys} requires_grad={tensor.requires_grad}"
+            for name, tensor in buffers.items()
+        ],
+        "tensors": [
+            f"{name} {tensor.dtype} {tuple(tensor.shape)} {tensor.stride()}"
+            for name, tensor in tensors.items()
+        ],
         "tied tensors": groups({name: id(tensor) for name, tensor in tensors.items()}),
-        "tensors that share memory": groups({name: storage_key(tensor) for name, tensor in tensors.items()}),
+        "tensors that share memory": groups(
+            {name: storage_key(tensor) for name, tensor in tensors.items()}
+        ),
     }
 
 
 def behaviour_differences(
-    module: torch.nn.Module, eager: torch.nn.Module, calls: Calls, *, rtol: float = 0.0, atol: float = 0.0
+    module: torch.nn.Module,
+    eager: torch.nn.Module,
+    calls: Calls,
+    *,
+    rtol: float = 0.0,
+    atol: float = 0.0,
 ) -> list[str]:
     """Return the differences of outputs and mutated inputs, and of the state after all calls.
 
@@ -238,11 +283,18 @@ def behaviour_differences(
             result, wanted = _run(module, given, number), _run(eager, expected, number)
         found += differences(result, wanted, f"call {number}, output", tolerance)
         found += differences(given, expected, f"call {number}, arguments after it", tolerance)
-    return found + named_differences(_state(module), _state(eager), f"after {len(calls)} calls, state", tolerance)
+    return found + named_differences(
+        _state(module), _state(eager), f"after {len(calls)} calls, state", tolerance
+    )
 
 
 def gradient_differences(
-    module: torch.nn.Module, eager: torch.nn.Module, calls: Calls, *, rtol: float = 0.0, atol: float = 0.0
+    module: torch.nn.Module,
+    eager: torch.nn.Module,
+    calls: Calls,
+    *,
+    rtol: float = 0.0,
+    atol: float = 0.0,
 ) -> list[str]:
     """Return the differences of the gradients of the sum of all floating outputs, accumulated over the calls.
 
@@ -260,10 +312,14 @@ def gradient_differences(
     >>> gradient_differences(copy.deepcopy(linear), linear, [((torch.ones(1, 2),), {})])
     []
     """
-    return named_differences(_gradients(module, calls), _gradients(eager, calls), "gradient of", Tolerance(rtol, atol))
+    return named_differences(
+        _gradients(module, calls), _gradients(eager, calls), "gradient of", Tolerance(rtol, atol)
+    )
 
 
-def value_differences(given: Any, expected: Any, *, rtol: float = 0.0, atol: float = 0.0, where: str = "value") -> list[str]:
+def value_differences(
+    given: Any, expected: Any, *, rtol: float = 0.0, atol: float = 0.0, where: str = "value"
+) -> list[str]:
     """Return the differences of two pytrees: structure, types, dtypes, shapes, devices, contents.  NaN equals itself.
 
     Args:
@@ -279,7 +335,9 @@ def value_differences(given: Any, expected: Any, *, rtol: float = 0.0, atol: flo
     return differences(given, expected, where, Tolerance(rtol, atol))
 
 
-def named_differences(given: Mapping[str, Any], expected: Mapping[str, Any], what: str, tolerance: Tolerance) -> list[str]:
+def named_differences(
+    given: Mapping[str, Any], expected: Mapping[str, Any], what: str, tolerance: Tolerance
+) -> list[str]:
     """Return the differences of named values.
 
     >>> named_differences({"w": 1}, {"w": 2, "b": 3}, "gradient of", Tolerance())
@@ -306,7 +364,11 @@ def _gradients(module: torch.nn.Module, calls: Calls) -> Mapping[str, torch.Tens
     module = copy.deepcopy(module)
     module.zero_grad()
     for number, call in enumerate(copy.deepcopy(calls)):
-        tensors = [leaf for leaf in pytree.tree_leaves(_run(module, call, number)) if isinstance(leaf, torch.Tensor)]
+        tensors = [
+            leaf
+            for leaf in pytree.tree_leaves(_run(module, call, number))
+            if isinstance(leaf, torch.Tensor)
+        ]
         parts = [each.sum() for each in tensors if each.is_floating_point() and each.requires_grad]
         if parts:
             torch.autograd.backward(parts)
@@ -323,7 +385,9 @@ def groups(keys: Mapping[str, int]) -> list[str]:
     return sorted([" = ".join(names) for names in found if len(names) > 1])
 
 
-def sequence_differences(what: str, given: Sequence[str], expected: Sequence[str], *, shown: int = 5) -> list[str]:
+def sequence_differences(
+    what: str, given: Sequence[str], expected: Sequence[str], *, shown: int = 5
+) -> list[str]:
     """Return the differences of two lists of texts: missing and additional entries, and the first difference of order.
 
     >>> sequence_differences("keys", ["a", "b"], ["b", "c"])
@@ -338,7 +402,10 @@ def sequence_differences(what: str, given: Sequence[str], expected: Sequence[str
             found.append(f"{what}: {word} {', '.join(extra[:shown])}{more}")
     if not found and list(given) != list(expected):
         pairs = zip(given, expected, strict=False)
-        place = next((index for index, (mine, other) in enumerate(pairs) if mine != other), min(len(given), len(expected)))
+        place = next(
+            (index for index, (mine, other) in enumerate(pairs) if mine != other),
+            min(len(given), len(expected)),
+        )
         got, wanted = list(given[place : place + 3]), list(expected[place : place + 3])
         found.append(f"{what}: the order differs at entry {place}: {got}, expected {wanted}")
     return found

@@ -30,7 +30,10 @@ def provenance(transform: Transform, case: Case) -> list[str]:
     if after is before:
         return []
     flat, made = inline(before), inline(after)
-    lost = [f"{fault}:\n{after.text()}" for fault in _lost(flat, made, frozenset(ancestors(_origins(after))))]
+    lost = [
+        f"{fault}:\n{after.text()}"
+        for fault in _lost(flat, made, frozenset(ancestors(_origins(after))))
+    ]
     return [*unknown_origins(before, after), *_misled(flat, made), *lost]
 
 
@@ -49,9 +52,19 @@ def unknown_origins(before: Program, after: Program) -> Iterator[str]:
     known = set(ancestors(_origins(before)))
     for name, node in after.nodes():
         found, reads = origins_at(after, name, node.name)
-        parts = [node] if type(node.do) is Op else [part for body in node.callees for part in after.graphs[body].nodes]
-        faults = ["its origin is unknown"] if not (found or reads) and any(type(part.do) is Op for part in parts) else []
-        new = [root for root in ancestors(found) if isinstance(root, Imported) and root not in known]
+        parts = (
+            [node]
+            if type(node.do) is Op
+            else [part for body in node.callees for part in after.graphs[body].nodes]
+        )
+        faults = (
+            ["its origin is unknown"]
+            if not (found or reads) and any(type(part.do) is Op for part in parts)
+            else []
+        )
+        new = [
+            root for root in ancestors(found) if isinstance(root, Imported) and root not in known
+        ]
         faults += [f"it leads to {root}, which did not exist" for root in new]
         yield from [f"{name or 'the root'} / {node.name}: {fault}" for fault in faults]
 
@@ -64,14 +77,24 @@ def _origins(program: Program) -> Iterator[Origin]:
 def _origins_of_values(program: Program) -> Origins:
     graph = program.main
     # The memory of an operand of a write may hold results of other nodes; several inputs of state may be one tensor.
-    written = {name for node in graph.nodes if type(node.do) is Op and node.do.effects.writes for name in node.refs()}
+    written = {
+        name
+        for node in graph.nodes
+        if type(node.do) is Op and node.do.effects.writes
+        for name in node.refs()
+    }
     state = {formal.name for formal, spec in program.inputs if type(spec) is StateInput}
-    found = {formal.name: None if formal.name in written | state else origin_of(formal.meta) for formal in graph.inputs}
+    found = {
+        formal.name: None if formal.name in written | state else origin_of(formal.meta)
+        for formal in graph.inputs
+    }
     for node in graph.nodes:
         whole = graph.by_name[node.projection[0]] if node.projection is not None else node
         origin = origin_of(node.meta) or (found[whole.name] if whole is not node else None)
         # Results of operators with bodies come from the bodies.
-        is_open = type(node.do) is Get or (isinstance(whole, Node) and type(whole.do) is Op and whole.do.effects.through_bodies)
+        is_open = type(node.do) is Get or (
+            isinstance(whole, Node) and type(whole.do) is Op and whole.do.effects.through_bodies
+        )
         found[node.name] = None if is_open else origin
     return found
 
@@ -89,7 +112,11 @@ def _misled(before: Program, after: Program) -> Iterator[str]:
                 else:
                     wrong[one] = f"{node} has the origin {one}, which {odd[0]}"
     # A node with several origins counts for one of them in each place.
-    yield from [f"{fault}; the flat result:\n{after.main}" for one, fault in wrong.items() if one not in right]
+    yield from [
+        f"{fault}; the flat result:\n{after.main}"
+        for one, fault in wrong.items()
+        if one not in right
+    ]
     one, other = _results(before), _results(after)
     for was, now in zip(one, other, strict=True) if len(one) == len(other) else ():
         if was and now and not _is_behind(old[was], new[now]):
@@ -99,7 +126,13 @@ def _misled(before: Program, after: Program) -> Iterator[str]:
 def _lost(before: Program, after: Program, left: frozenset[Origin]) -> Iterator[str]:
     # Nodes without successors, although a user of them has some.  Kept users may use less than before.
     origins = _origins_of_values(before)
-    kept = {one for node in after.main.nodes if type(node.do) is Op for one in _same(node) if one.op == node.do.name}
+    kept = {
+        one
+        for node in after.main.nodes
+        if type(node.do) is Op
+        for one in _same(node)
+        if one.op == node.do.name
+    }
     inputs = {formal.name for formal in before.main.inputs}
     for node in before.main.nodes:
         for name in node.refs() if origin_of(node.meta) in left - kept else ():
@@ -109,7 +142,11 @@ def _lost(before: Program, after: Program, left: frozenset[Origin]) -> Iterator[
 
 def _results(program: Program) -> list[str]:
     # The names of user outputs; empty for outputs that are not values.
-    pairs = zip(program.main.output, program.signature.outputs, strict=True) if program.signature.outputs else ()
+    pairs = (
+        zip(program.main.output, program.signature.outputs, strict=True)
+        if program.signature.outputs
+        else ()
+    )
     return [getattr(arg, "name", "") for arg, spec in pairs if type(spec) is UserOutput]
 
 
@@ -127,7 +164,9 @@ def _same(node: Node) -> Iterator[Imported]:
 def _odd(old: Origins, was: Node, new: Origins, now: Node) -> str:
     # The first operand that does not lead to the operand of the origin.  A copy of a copy may replace both.
     own = set(_same(now))
-    operands = zip(was.refs(), now.refs(), strict=True) if len(was.refs()) == len(now.refs()) else ()
+    operands = (
+        zip(was.refs(), now.refs(), strict=True) if len(was.refs()) == len(now.refs()) else ()
+    )
     for mine, theirs in operands:
         if old[mine] not in own and not _is_behind(old[mine], new[theirs]):
             return f"used {mine}, and {theirs} does not lead to that"

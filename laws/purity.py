@@ -59,14 +59,22 @@ def changes_in_process(action: Callable[[], object]) -> list[str]:
     ["printed 'here\\n'"]
     """
     out, err = io.StringIO(), io.StringIO()
-    with warnings.catch_warnings(record=True) as warned, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+    with (
+        warnings.catch_warnings(record=True) as warned,
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
         warnings.simplefilter("always")
         before = _process_facts()
         action()
         found = _changed(before, _process_facts())
     found += [f"printed {stream.getvalue()!a}" for stream in (out, err) if stream.getvalue()]
     # `FlatCallWarning` is about the program: exporters do not write such an order of nodes.
-    return found + [f"warned {str(one.message)!a}" for one in warned if not isinstance(one.message, FlatCallWarning)]
+    return found + [
+        f"warned {str(one.message)!a}"
+        for one in warned
+        if not isinstance(one.message, FlatCallWarning)
+    ]
 
 
 def _process_facts() -> dict[str, object]:
@@ -74,7 +82,11 @@ def _process_facts() -> dict[str, object]:
         "the default dtype": torch.get_default_dtype(),
         "the default device": torch.get_default_device(),
         "grad mode": (torch.is_grad_enabled(), torch.is_inference_mode_enabled()),
-        "autocast": (*map(_autocast, ("cpu", "cuda")), torch.is_autocast_cache_enabled(), torch.autocast_increment_nesting()),
+        "autocast": (
+            *map(_autocast, ("cpu", "cuda")),
+            torch.is_autocast_cache_enabled(),
+            torch.autocast_increment_nesting(),
+        ),
         "the nesting of autocast": torch.autocast_decrement_nesting(),
         "other modes": current_modes()[1:],
         "modes that see functions or operators": mode_stacks(),
@@ -100,16 +112,31 @@ def _autocast(device: str) -> tuple[bool, torch.dtype]:
 
 def _program_facts(program: Program) -> dict[str, object]:
     slots = {name: program.state[name].value for name in program.state}
-    parts = [part for graph in map(program.graphs.__getitem__, program.order) for part in (*graph.inputs, *graph.nodes)]
-    values = [(part.name, value) for part in parts if isinstance(value := part.meta.get("val"), FakeTensor)]
-    environments = {id(env): env for _, value in values if (env := value.fake_mode.shape_env) is not None}
+    parts = [
+        part
+        for graph in map(program.graphs.__getitem__, program.order)
+        for part in (*graph.inputs, *graph.nodes)
+    ]
+    values = [
+        (part.name, value)
+        for part in parts
+        if isinstance(value := part.meta.get("val"), FakeTensor)
+    ]
+    environments = {
+        id(env): env for _, value in values if (env := value.fake_mode.shape_env) is not None
+    }
     return {
         "digest": digest(program),
-        "names": tuple((name, tuple(node.name for node in program.graphs[name].nodes)) for name in program.order),
+        "names": tuple(
+            (name, tuple(node.name for node in program.graphs[name].nodes))
+            for name in program.order
+        ),
         "meta": [(node.name, tuple(node.meta)) for _, node in program.nodes()],
         # A symbol that was specialized prints as a number.
         "the sizes of its values": [f"{name}: {[*value.shape]}" for name, value in values],
-        "the guards on its sizes": [str(guard.expr) for env in environments.values() for guard in env.guards],
+        "the guards on its sizes": [
+            str(guard.expr) for env in environments.values() for guard in env.guards
+        ],
         "facts": program.facts,
         "trail": tuple(map(str, program.trail)),
         **tensor_facts(slots),
@@ -121,7 +148,9 @@ def tensors_in(state: Mapping[str, Any]) -> dict[str, torch.Tensor]:
     found = {name: value for name, value in state.items() if isinstance(value, torch.Tensor)}
     for name, value in state.items():
         if isinstance(value, torch.nn.Module):
-            found.update((f"{name} #{number}", tensor) for number, tensor in enumerate(tensors_of(value)))
+            found.update(
+                (f"{name} #{number}", tensor) for number, tensor in enumerate(tensors_of(value))
+            )
     return found
 
 
@@ -129,14 +158,24 @@ def tensor_facts(state: Mapping[str, Any]) -> dict[str, object]:
     """Return the identity, the memory and the gradients of the tensors of state."""
     tensors = tensors_in(state)
     return {
-        f"tensor {name}": (id(value), storage_key(value), value.requires_grad, not value.is_leaf or value.grad is None)
+        f"tensor {name}": (
+            id(value),
+            storage_key(value),
+            value.requires_grad,
+            not value.is_leaf or value.grad is None,
+        )
         for name, value in tensors.items()
     }
 
 
-def changes_by(facts: Callable[[], dict[str, object]], state: Mapping[str, Any], action: Callable[[], object]) -> list[str]:
+def changes_by(
+    facts: Callable[[], dict[str, object]], state: Mapping[str, Any], action: Callable[[], object]
+) -> list[str]:
     """Return the facts, and the tensors of state, that an action changed."""
-    before, copies = facts(), {name: value.detach().clone() for name, value in tensors_in(state).items()}
+    before, copies = (
+        facts(),
+        {name: value.detach().clone() for name, value in tensors_in(state).items()},
+    )
     action()
     found, now = _changed(before, facts()), tensors_in(state)
     written = [name for name, copy in copies.items() if not same_contents(copy, now[name].detach())]
@@ -144,14 +183,18 @@ def changes_by(facts: Callable[[], dict[str, object]], state: Mapping[str, Any],
 
 
 def _changed(before: dict[str, object], after: dict[str, object]) -> list[str]:
-    return [f"{fact} changed" for fact in {**before, **after} if before.get(fact) != after.get(fact)]
+    return [
+        f"{fact} changed" for fact in {**before, **after} if before.get(fact) != after.get(fact)
+    ]
 
 
 SWITCH = 1e-5
 """The switch interval of threads, in seconds; the default of 5 ms is longer than a small program takes."""
 
 
-def on_threads(transform: Callable[[Program], Program], program: Program, *, threads: int = 8) -> list[Program | Exception]:
+def on_threads(
+    transform: Callable[[Program], Program], program: Program, *, threads: int = 8
+) -> list[Program | Exception]:
     """Return the results or exceptions of a transformation on several threads at once.
 
     Args:
@@ -163,7 +206,10 @@ def on_threads(transform: Callable[[Program], Program], program: Program, *, thr
     >>> [result == empty for result in on_threads(lambda program: program, empty, threads=2)]
     [True, True]
     """
-    graphs = {name: Graph(graph.inputs, graph.nodes, graph.output) for name, graph in program.graphs.items()}
+    graphs = {
+        name: Graph(graph.inputs, graph.nodes, graph.output)
+        for name, graph in program.graphs.items()
+    }
     fresh, start = program.evolve(graphs=pmap(graphs)), threading.Barrier(threads)
 
     def run(_: int) -> Program | Exception:
@@ -198,7 +244,11 @@ def seeded(seed: int) -> Generator[None]:
     ...     bool(torch.rand(1) == first)
     True
     """
-    seeding = torch.manual_seed if torch.accelerator.is_available() else torch.default_generator.manual_seed
+    seeding = (
+        torch.manual_seed
+        if torch.accelerator.is_available()
+        else torch.default_generator.manual_seed
+    )
     with torch.random.fork_rng(devices=[]):
         seeding(seed)
         yield

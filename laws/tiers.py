@@ -116,11 +116,15 @@ def cases(tier: Tier = "toy", stage: Stage = "flat") -> st.SearchStrategy[Case]:
     >>> len(case.meaning(case.program).outputs)
     3
     """
-    return cast("st.SearchStrategy[Case]", attempts(tier, stage).filter(lambda case: case is not None))
+    return cast(
+        "st.SearchStrategy[Case]", attempts(tier, stage).filter(lambda case: case is not None)
+    )
 
 
 @cache
-def attempts(tier: Tier, stage: Stage, barred: frozenset[str] = frozenset()) -> st.SearchStrategy[Case | None]:
+def attempts(
+    tier: Tier, stage: Stage, barred: frozenset[str] = frozenset()
+) -> st.SearchStrategy[Case | None]:
     """Return a strategy of cases; None if a pass before the stage refuses the drawn program.
 
     Args:
@@ -131,17 +135,25 @@ def attempts(tier: Tier, stage: Stage, barred: frozenset[str] = frozenset()) -> 
     >>> attempts("toy", "flat").is_empty
     False
     """
-    return _imported(tier, directly=stage == "tree", barred=barred).map(partial(_moved, tier=tier, stage=stage))
+    return _imported(tier, directly=stage == "tree", barred=barred).map(
+        partial(_moved, tier=tier, stage=stage)
+    )
 
 
 @cache
-def _imported(tier: Tier, *, directly: bool, barred: frozenset[str] = frozenset()) -> st.SearchStrategy[Case]:
+def _imported(
+    tier: Tier, *, directly: bool, barred: frozenset[str] = frozenset()
+) -> st.SearchStrategy[Case]:
     # Cases before any pass.
     if tier == "toy":
         return st.builds(Case, programs("tree" if directly else "flat"), VARIANTS)
     if tier == "modules":
         return st.builds(_case_of_modules, module_trees(), VARIANTS)
-    return st.builds(lambda made, seed: Case(import_ep(made.ep), seed, made.calls), exported_programs(barred), VARIANTS)
+    return st.builds(
+        lambda made, seed: Case(import_ep(made.ep), seed, made.calls),
+        exported_programs(barred),
+        VARIANTS,
+    )
 
 
 def _case_of_modules(tree: ModuleTree, seed: int) -> Case:
@@ -196,7 +208,10 @@ def drawn_cases(tier: Tier, stage: Stage, examples: int, number: int = 0) -> tup
     >>> drawn_cases("toy", "flat", 3) is drawn_cases("toy", "flat", 3)
     True
     """
-    made = (_moved(case, tier=tier, stage=stage) for case in _drawn(tier, examples, number, directly=stage == "tree"))
+    made = (
+        _moved(case, tier=tier, stage=stage)
+        for case in _drawn(tier, examples, number, directly=stage == "tree")
+    )
     return tuple(case for case in made if case is not None)
 
 
@@ -227,7 +242,12 @@ APART = 100_003
 
 
 def draw(
-    strategy: SearchStrategy[Drawn], use: Callable[[Drawn], None], count: int, number: int, *phases: Phase, longest: int = RUN
+    strategy: SearchStrategy[Drawn],
+    use: Callable[[Drawn], None],
+    count: int,
+    number: int,
+    *phases: Phase,
+    longest: int = RUN,
 ) -> None:
     """Call a function with examples of a strategy, always the same ones, in several runs of hypothesis.
 
@@ -249,10 +269,13 @@ def draw(
         )  # fmt: skip
         with same_everywhere():
             # hypothesis looks at the parameters of the function, and `use` may be built in.
-            seed(number + start // longest * APART)(options(given(strategy)(lambda drawn: use(drawn))))()  # noqa: PLW0108
+            check = options(given(strategy)(lambda drawn: use(drawn)))  # noqa: PLW0108
+            seed(number + start // longest * APART)(check)()
 
 
-def examples_of(strategy: SearchStrategy[Drawn], count: int, number: int, *, longest: int = RUN) -> list[Drawn]:
+def examples_of(
+    strategy: SearchStrategy[Drawn], count: int, number: int, *, longest: int = RUN
+) -> list[Drawn]:
     """Return examples of a strategy, always the same ones.
 
     Args:

@@ -25,7 +25,12 @@ from .evaluate import Contents, Meaning, evaluate
 from .purity import seeded
 
 
-def _cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], operands: Sequence[Any] = ()) -> Any:
+def _cond(
+    pred: Any,
+    true_fn: Callable[..., Any],
+    false_fn: Callable[..., Any],
+    operands: Sequence[Any] = (),
+) -> Any:
     # torch's parameter names: a pass may use them as keywords.
     return (true_fn if pred else false_fn)(*operands)
 
@@ -95,14 +100,25 @@ class TensorMachine:
     def shown(self, saved: Any) -> Any:
         """Return the contents of a tensor or of the state of an object; type and text of a constant."""
         if isinstance(saved, torch.nn.Module):
-            return [(name, self.shown(value)) for name, value in saved.state_dict(keep_vars=True).items()]
+            return [
+                (name, self.shown(value))
+                for name, value in saved.state_dict(keep_vars=True).items()
+            ]
         if isinstance(saved, torch.Generator):
             return self.shown(saved.get_state())
-        return Contents(saved) if isinstance(saved, torch.Tensor) else (type(saved).__name__, ADDRESS.sub("", repr(saved)))
+        return (
+            Contents(saved)
+            if isinstance(saved, torch.Tensor)
+            else (type(saved).__name__, ADDRESS.sub("", repr(saved)))
+        )
 
 
 def tensor_meaning(
-    program: Program, calls: Sequence[Sequence[Any]], *, seed: int = 0, leaves_alone: frozenset[str] | None = None
+    program: Program,
+    calls: Sequence[Sequence[Any]],
+    *,
+    seed: int = 0,
+    leaves_alone: frozenset[str] | None = None,
 ) -> Meaning:
     """Return the meaning of a program of real operators, bit for bit.
 
@@ -129,13 +145,19 @@ VIEW = Op("toy.view", Effects(aliases=(A,)))
 PAIR = Op("toy.pair", Effects(aliases=(A, B)))
 """A tuple of its two arguments."""
 ADD_ = Op("toy.add_", Effects(writes=(A,), returns=(A,), aliases=(A,)))
-RAND = Op("toy.rand", Effects(random=True, random_unless=(Unless(ArgAt(2, "train"), value=False, default=True),)))
+RAND = Op(
+    "toy.rand",
+    Effects(random=True, random_unless=(Unless(ArgAt(2, "train"), value=False, default=True),)),
+)
 """``rand(a, tag, train)``: ``a`` plus a random number; ``a`` itself if ``train`` is False."""
 EMIT = Op("toy.emit", Effects(ordered=True))
 """``emit(a, tag)``: writes the contents of ``a`` outside."""
 COND = Op("toy.cond", Effects(through_bodies=True))
 """``cond(a, then, else, (operands))``: runs one of the bodies, depending on ``a``."""
-ENTER, LEAVE = Op("toy.enter", Effects(ordered=True, scope=1)), Op("toy.leave", Effects(ordered=True, scope=-1))
+ENTER, LEAVE = (
+    Op("toy.enter", Effects(ordered=True, scope=1)),
+    Op("toy.leave", Effects(ordered=True, scope=-1)),
+)
 """The boundaries of a region in which ``neg``, ``add`` and ``mul`` have other results, like operators under a vmap."""
 SEND = Op("toy.send", Effects(domain=COMMUNICATION, group=ArgAt(1, "group")))
 """``send(a, group)``: the result of a collective over a group, which must be awaited."""
@@ -166,7 +188,9 @@ class ToyMachine(TensorMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.effects.update({"drawn": [], "counted": [], **{f"sent to {each}": [] for each in GROUPS}})
+        self.effects.update(
+            {"drawn": [], "counted": [], **{f"sent to {each}": [] for each in GROUPS}}
+        )
         self.level = 0
         self.pending: dict[int, torch.Tensor] = {}
         """Sent contents before the wait, by the memory that receives them."""
@@ -223,7 +247,9 @@ class ToyMachine(TensorMachine):
         return int(saved) if isinstance(saved, torch.Tensor) else repr(saved)
 
 
-def toy_meaning(program: Program, *, calls: int = 3, leaves_alone: frozenset[str] | None = None) -> Meaning:
+def toy_meaning(
+    program: Program, *, calls: int = 3, leaves_alone: frozenset[str] | None = None
+) -> Meaning:
     """Return the meaning of a toy program over some calls with different numbers.
 
     Args:

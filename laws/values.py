@@ -46,7 +46,11 @@ def example_args(program: Program, *, seed: int = 0) -> list[Any]:
     """
     draw = torch.Generator().manual_seed(seed)
     values = FakeValues(program)
-    return [_leaf(formal.name, spec, values, draw) for formal, spec in program.inputs if type(spec) is UserInput]
+    return [
+        _leaf(formal.name, spec, values, draw)
+        for formal, spec in program.inputs
+        if type(spec) is UserInput
+    ]
 
 
 def _leaf(name: str, spec: UserInput, values: FakeValues, draw: torch.Generator) -> Any:
@@ -72,7 +76,9 @@ def _leaf(name: str, spec: UserInput, values: FakeValues, draw: torch.Generator)
 def _number(name: str, expr: Expr, values: FakeValues) -> Any:
     found = values.example_number(expr)
     if found is None:
-        raise UnsupportedProgram(f"a size of the input {name!r} is known only at run time: pass your own arguments")
+        raise UnsupportedProgram(
+            f"a size of the input {name!r} is known only at run time: pass your own arguments"
+        )
     return found
 
 
@@ -103,7 +109,11 @@ def false_values(program: Program, calls: Sequence[Sequence[Any]]) -> list[str]:
         def seen(graph: str, part: Any, value: Any, sizes: dict[str, Any] = sizes) -> None:
             if "val" in part.meta:
                 differences = _differences(part.meta["val"], value, sizes)
-                found.update(dict.fromkeys(f"{graph or 'the root'} / {part.name}: {said}" for said in differences))
+                found.update(
+                    dict.fromkeys(
+                        f"{graph or 'the root'} / {part.name}: {said}" for said in differences
+                    )
+                )
 
         with seeded(0), torch.no_grad():
             evaluate(program, [leaves], TensorMachine(), seen=seen)

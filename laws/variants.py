@@ -36,7 +36,10 @@ def renamed(program: Program, *, seed: int = 0) -> Program:
         draw.shuffle(new)
         return dict(zip(names, new, strict=True))
 
-    ids = {program.root: program.root, **swapped([name for name in program.order if name != program.root])}
+    ids = {
+        program.root: program.root,
+        **swapped([name for name in program.order if name != program.root]),
+    }
     return _with_names(program, ids, lambda graph: swapped(_names(graph)))
 
 
@@ -51,15 +54,24 @@ def canonical(program: Program) -> Program:
     (False, True)
     """
     ids = {name: f"g{number}" for number, name in enumerate(program.order)}
-    return _with_names(program, ids, lambda graph: {name: f"v{number}" for number, name in enumerate(_names(graph))})
+    return _with_names(
+        program,
+        ids,
+        lambda graph: {name: f"v{number}" for number, name in enumerate(_names(graph))},
+    )
 
 
 def _names(graph: Graph) -> list[str]:
     return [*(formal.name for formal in graph.inputs), *(node.name for node in graph.nodes)]
 
 
-def _with_names(program: Program, ids: Mapping[str, str], naming: Callable[[Graph], Mapping[str, str]]) -> Program:
-    graphs = {ids[name]: _with_new_names(graph := program.graphs[name], naming(graph), ids) for name in program.order}
+def _with_names(
+    program: Program, ids: Mapping[str, str], naming: Callable[[Graph], Mapping[str, str]]
+) -> Program:
+    graphs = {
+        ids[name]: _with_new_names(graph := program.graphs[name], naming(graph), ids)
+        for name in program.order
+    }
     return program.evolve(graphs=pmap(graphs), root=ids[program.root])
 
 

@@ -31,14 +31,24 @@ from ..ir.tensors import TensorIds
 from ..ir.torch_private import times_written
 from ..ir.validation import a_program, a_result
 from ..ir.verify import check
-from ..transforms import Fuel, RuleSet, Transformation, functionalize, inline, lift_state, transformation
+from ..transforms import (
+    Fuel,
+    RuleSet,
+    Transformation,
+    functionalize,
+    inline,
+    lift_state,
+    transformation,
+)
 from .code.script import attach
 from .lower import executable, lower
 from .modules.module import Lowered, copy_graph
 from .to_ep import make_ep
 
 
-def as_fx_pass(transformation: Callable[[Program], Program], *, over: Over = "graph_module") -> Callable[[Any], Any]:
+def as_fx_pass(
+    transformation: Callable[[Program], Program], *, over: Over = "graph_module"
+) -> Callable[[Any], Any]:
     """Convert a transformation to a pass over fx graphs, for the pass managers and hooks of torch.
 
     Args:
@@ -83,7 +93,9 @@ def as_fx_pass(transformation: Callable[[Program], Program], *, over: Over = "gr
         result = changed(import_ep(ep))
         return ep if result is None else exported(result)
 
-    made: Any = {"graph_module": on_module, "graph": on_graph, "exported_program": on_exported}[over]
+    made: Any = {"graph_module": on_module, "graph": on_graph, "exported_program": on_exported}[
+        over
+    ]
     made.__name__ = made.__qualname__ = chosen.name
     return made
 
@@ -108,7 +120,9 @@ def exported(program: Program) -> Any:
     return make_ep(functionalize(lift_state(inline(program))))
 
 
-def from_fx_pass(a_pass: Any, *, over: Over = "graph_module", name: str | None = None) -> Transformation:
+def from_fx_pass(
+    a_pass: Any, *, over: Over = "graph_module", name: str | None = None
+) -> Transformation:
     """Convert a pass over fx graphs to a transformation, for pipelines of purefx.
 
     Args:
@@ -135,7 +149,9 @@ def from_fx_pass(a_pass: Any, *, over: Over = "graph_module", name: str | None =
     ('legalize_graph', True)
     """
     if isinstance(a_pass, Transformation | RuleSet):
-        raise FxPassError(f"{a_pass.name} takes programs, not fx graphs: pass {a_pass.name} itself to transform")
+        raise FxPassError(
+            f"{a_pass.name} takes programs, not fx graphs: pass {a_pass.name} itself to transform"
+        )
     called = FxPass.of(a_pass, over)
 
     def apply(program: Program, **options: Any) -> Program:
@@ -161,11 +177,17 @@ def from_fx_pass(a_pass: Any, *, over: Over = "graph_module", name: str | None =
 
 def paths_of(module: torch.nn.Module) -> Mapping[str, Any]:
     """Return the tensors of a module by path, to find them again where a pass moves them."""
-    return dict(module.named_parameters(remove_duplicate=False)) | dict(module.named_buffers(remove_duplicate=False))
+    return dict(module.named_parameters(remove_duplicate=False)) | dict(
+        module.named_buffers(remove_duplicate=False)
+    )
 
 
 def with_result(
-    program: Program, module: torch.fx.GraphModule, name: str, *, tensors: Mapping[str, Any] = MappingProxyType({})
+    program: Program,
+    module: torch.fx.GraphModule,
+    name: str,
+    *,
+    tensors: Mapping[str, Any] = MappingProxyType({}),
 ) -> Program:
     """Return a program with its graph replaced by the result of a pass.
 
@@ -200,7 +222,10 @@ def with_result(
 
 
 def _check_interface(made: Program, was: Program, name: str) -> None:
-    takes, expected = ([formal.name for formal, spec in one.inputs if type(spec) is UserInput] for one in (made, was))
+    takes, expected = (
+        [formal.name for formal, spec in one.inputs if type(spec) is UserInput]
+        for one in (made, was)
+    )
     if len(takes) != len(expected):
         raise FxPassError(
             f"the pass {name} returned a graph with {len(takes)} inputs ({', '.join(takes)}), but the program takes "
@@ -208,19 +233,26 @@ def _check_interface(made: Program, was: Program, name: str) -> None:
         )
     returned, wanted = len(made.main.output), len(was.main.output)
     if returned != wanted:
-        raise FxPassError(f"the pass {name} returned a graph with {returned} outputs, but the program returns {wanted}")
+        raise FxPassError(
+            f"the pass {name} returned a graph with {returned} outputs, but the program returns {wanted}"
+        )
 
 
 def _state(before: State, after: State, tensors: Mapping[str, Any]) -> State:
     """Return the state after a pass: unchanged tensors are those of the program, in the same order."""
     paths = {id(tensor): path for path, tensor in reversed([*tensors.items()]) if path in before}
-    was = {name: name if name in before else paths.get(id(slot.value), name) for name, slot in after.pairs}
+    was = {
+        name: name if name in before else paths.get(id(slot.value), name)
+        for name, slot in after.pairs
+    }
     values = _unchanged(before, after, was)
     ids, slots = TensorIds(), dict[str, Slot]()
     for name in (*before, *[name for name in after if name not in before]):
         slot = after[name] if name in after else before[name]
         known = before.slots.get(name, slot)  # fx registers constants as buffers
-        slots[name] = ids.slot(values.get(name, slot.value), known.kind, persistent=known.persistent)
+        slots[name] = ids.slot(
+            values.get(name, slot.value), known.kind, persistent=known.persistent
+        )
     return State().with_slots(slots)
 
 
@@ -228,7 +260,10 @@ def _unchanged(before: State, after: State, was: Mapping[str, str]) -> dict[str,
     # By memory: overlapping tensors are treated together, so that they still overlap.
     found: dict[str, Any] = {}
     for names in grouped([(slot.storage, name) for name, slot in after.pairs]).values():
-        same = all(was[name] in before and same_value(before[was[name]].value, after[name].value) for name in names)
+        same = all(
+            was[name] in before and same_value(before[was[name]].value, after[name].value)
+            for name in names
+        )
         if same and _ties(before, [was[name] for name in names]) == _ties(after, names):
             found.update({name: before[was[name]].value for name in names})
     return found
@@ -237,7 +272,10 @@ def _unchanged(before: State, after: State, was: Mapping[str, str]) -> dict[str,
 def _ties(state: State, names: list[str]) -> list[tuple[int, int]]:
     cells = [state[name].cell for name in names]
     storages = [state[name].storage for name in names]
-    return [(cells.index(cell), storages.index(storage)) for cell, storage in zip(cells, storages, strict=True)]
+    return [
+        (cells.index(cell), storages.index(storage))
+        for cell, storage in zip(cells, storages, strict=True)
+    ]
 
 
 Over = Literal["graph_module", "graph", "exported_program"]
@@ -272,14 +310,20 @@ class FxPass:
             ArgumentError: ``over`` is none of the three.
         """
         if over not in get_args(Over):
-            raise ArgumentError(f"over={over!r}: pass one of {', '.join(map(repr, get_args(Over)))}")
+            raise ArgumentError(
+                f"over={over!r}: pass one of {', '.join(map(repr, get_args(Over)))}"
+            )
         if isinstance(run, cls):
             return run
         if isinstance(run, type):
-            raise FxPassError(f"{run.__name__} is a class; pass an instance, {run.__name__}(), or one of its methods")
+            raise FxPassError(
+                f"{run.__name__} is a class; pass an instance, {run.__name__}(), or one of its methods"
+            )
         called = run if callable(run) else getattr(run, "apply", None)
         if not callable(called):
-            raise FxPassError(f"a pass must be a function of a {over}, a PassBase or a PassManager, not a {type(run).__name__}")
+            raise FxPassError(
+                f"a pass must be a function of a {over}, a PassBase or a PassManager, not a {type(run).__name__}"
+            )
         return cls(called, name_of_pass(run), over, _takes_fuel(called))
 
     def on_module(self, module: torch.fx.GraphModule, **options: Any) -> torch.fx.GraphModule:
@@ -288,7 +332,9 @@ class FxPass:
         Raises:
             FxPassError: it returned something else.
         """
-        return self._module(self.run(module.graph if self.over == "graph" else module, **options), module)
+        return self._module(
+            self.run(module.graph if self.over == "graph" else module, **options), module
+        )
 
     def on_export(self, ep: Any, **options: Any) -> Any:
         """Return the result of the pass on an exported program, which it may modify.
@@ -298,12 +344,22 @@ class FxPass:
         """
         result = self.run(ep, **options)
         if result is not None and not isinstance(result, torch.export.ExportedProgram):
-            raise FxPassError(f"the pass {self.name} returned a {type(result).__name__}; it must return an ExportedProgram")
+            raise FxPassError(
+                f"the pass {self.name} returned a {type(result).__name__}; it must return an ExportedProgram"
+            )
         return ep if result is None else result
 
     def _module(self, result: Any, module: torch.fx.GraphModule) -> torch.fx.GraphModule:
-        result = getattr(result, "graph_module", result) if not isinstance(result, torch.nn.Module) else result
-        if result is None or isinstance(result, bool | int) or (self.over == "graph" and result is module.graph):
+        result = (
+            getattr(result, "graph_module", result)
+            if not isinstance(result, torch.nn.Module)
+            else result
+        )
+        if (
+            result is None
+            or isinstance(result, bool | int)
+            or (self.over == "graph" and result is module.graph)
+        ):
             if self.over == "graph":
                 module.recompile()
             return module  # edited in place; some passes return whether, or how often
@@ -354,11 +410,23 @@ def snapshot(module: torch.fx.GraphModule) -> tuple[Any, ...]:
 
     def seen(node: torch.fx.Node) -> tuple[Any, ...]:
         target = node.target if isinstance(node.target, str) else same(node.target)
-        return node.op, node.name, target, repr((node.args, node.kwargs)), {key: same(node.meta[key]) for key in node.meta}
+        return (
+            node.op,
+            node.name,
+            target,
+            repr((node.args, node.kwargs)),
+            {key: same(node.meta[key]) for key in node.meta},
+        )
 
     inner = module.named_modules(remove_duplicate=False)
-    graphs = [(path, list(map(seen, part.graph.nodes))) for path, part in inner if isinstance(part, torch.fx.GraphModule)]
-    tensors = [(name, id(tensor), times_written(tensor)) for name, tensor in paths_of(module).items()]
+    graphs = [
+        (path, list(map(seen, part.graph.nodes)))
+        for path, part in inner
+        if isinstance(part, torch.fx.GraphModule)
+    ]
+    tensors = [
+        (name, id(tensor), times_written(tensor)) for name, tensor in paths_of(module).items()
+    ]
     return (graphs, tensors), alive
 
 
@@ -393,7 +461,11 @@ def to_fx(program: Program) -> torch.fx.GraphModule:
     made = _plain(lowered, {})
     # A graph module copies only tensors that its graph reads, all as persistent buffers; add the rest of the state.
     saved, every = lowered.state_dict().keys(), cast("Any", {"remove_duplicate": False})
-    tensors = dict(made.named_buffers(**every)) | dict(lowered.named_parameters(**every)) | dict(lowered.named_buffers(**every))
+    tensors = (
+        dict(made.named_buffers(**every))
+        | dict(lowered.named_parameters(**every))
+        | dict(lowered.named_buffers(**every))
+    )
     for path, value in tensors.items():
         attach(made, path, value, persistent=path in saved)
     return made
@@ -421,7 +493,9 @@ def _plain(module: Any, made: dict[int, torch.fx.GraphModule]) -> torch.fx.Graph
         graph = copy_graph(module.graph)
         graph.set_codegen(CodeGen())
         found = made[id(module)] = torch.fx.GraphModule(module, graph, class_name="GraphModule")
-        for path in {str(node.target) for node in graph.nodes if node.op in ("get_attr", "call_module")}:
+        for path in {
+            str(node.target) for node in graph.nodes if node.op in ("get_attr", "call_module")
+        }:
             inner = _at(module, path)
             if isinstance(inner, Lowered):
                 setattr(found, path, _plain(inner, made))

@@ -67,22 +67,36 @@ def lower(
     _check_options(program, to, state, flat_args_adapter)
     check(program)
     with collector_paused():
-        made = lower_unchecked(program, to, torch.device(device) if device is not None else None, copy=state == "copy")
+        made = lower_unchecked(
+            program, to, torch.device(device) if device is not None else None, copy=state == "copy"
+        )
     made.__dict__["flat_args_adapter"] = flat_args_adapter
     return made
 
 
 def _check_options(program: Program, to: str, state: str, adapter: object) -> None:
     a_program(program, "lower")
-    for name, value, known in (("to", to, ("graph_module", "interpreter")), ("state", state, ("copy", "share"))):
+    for name, value, known in (
+        ("to", to, ("graph_module", "interpreter")),
+        ("state", state, ("copy", "share")),
+    ):
         if value not in known:
             raise ArgumentError(f"{name}={value!r}: pass one of {', '.join(map(repr, known))}")
-    if adapter is not None and (isinstance(adapter, type) or not callable(getattr(adapter, "adapt", None))):
-        raise ArgumentError(f"flat_args_adapter must be a torch.export.FlatArgsAdapter, not {kind_of(adapter)}")
+    if adapter is not None and (
+        isinstance(adapter, type) or not callable(getattr(adapter, "adapt", None))
+    ):
+        raise ArgumentError(
+            f"flat_args_adapter must be a torch.export.FlatArgsAdapter, not {kind_of(adapter)}"
+        )
 
 
 def lower_unchecked(
-    original: Program, to: str, device: torch.device | None = None, *, copy: bool = False, names: StateNames | None = None
+    original: Program,
+    to: str,
+    device: torch.device | None = None,
+    *,
+    copy: bool = False,
+    names: StateNames | None = None,
 ) -> torch.nn.Module:
     """Lower a program that is known to be valid."""
     program = writing_parameters(executable(original))
@@ -98,7 +112,9 @@ def lower_unchecked(
         context.nested[key] = new_module(kind, Place(bodies[key], "", 0, None, context))
     plan = CallPlan(program)
     cells = materialise(program, copy=copy, devices=devices)
-    made = grow(Tree(program, bodies, classes, bound_class, context), cells, root_of(plan, codes, to))
+    made = grow(
+        Tree(program, bodies, classes, bound_class, context), cells, root_of(plan, codes, to)
+    )
     made.__dict__["purefx_plan"] = plan
     return made
 
@@ -112,16 +128,28 @@ def executable(program: Program) -> Program:
     True
     """
     signature = program.signature
-    if all(type(spec) is UserInput for spec in signature.inputs) and all(type(spec) in GIVEN for spec in signature.outputs):
+    if all(type(spec) is UserInput for spec in signature.inputs) and all(
+        type(spec) in GIVEN for spec in signature.outputs
+    ):
         return program
     read = {spec.slot for spec in signature.inputs if type(spec) is StateInput}
-    written = dict.fromkeys([spec.slot for spec in signature.outputs if type(spec) is StateMutation and spec.slot not in read])
+    written = dict.fromkeys(
+        [
+            spec.slot
+            for spec in signature.outputs
+            if type(spec) is StateMutation and spec.slot not in read
+        ]
+    )
     if written:  # a write needs a read of the slot
         names, inputs = program.main.names(), program.main.inputs
-        main = evolve(program.main, inputs=(*inputs, *[Input(names.fresh(word_of(slot))) for slot in written]))
+        main = evolve(
+            program.main, inputs=(*inputs, *[Input(names.fresh(word_of(slot))) for slot in written])
+        )
         program = program.with_boundary(main, (*signature.inputs, *map(StateInput, written)))
     for step in (remove_effect_tokens, inplace_mutations, sink_state):
-        program = step.apply(program)  # works on trees too; only the laws of these passes require flat programs
+        program = step.apply(
+            program
+        )  # works on trees too; only the laws of these passes require flat programs
     return program
 
 
@@ -149,16 +177,24 @@ def writing_parameters(program: Program) -> Program:
     >>> writing_parameters(program) is program
     True
     """
-    copies = {name: found for name in program.order if (found := _copies_into_state(program.graphs[name]))}
+    copies = {
+        name: found for name in program.order if (found := _copies_into_state(program.graphs[name]))
+    }
     changed = [
         (name, node)
         for name, path in (instances(program) if copies else ())
         for node, slot in copies.get(name, {}).items()
-        if (there := program.state.slots.get(join(path, slot))) is not None and there.kind is SlotKind.PARAMETER
+        if (there := program.state.slots.get(join(path, slot))) is not None
+        and there.kind is SlotKind.PARAMETER
     ]
     for name, found in changed:
-        nodes = [_into_parameter(node) if node.name == found else node for node in program.graphs[name].nodes]
-        program = program.evolve(graphs=program.graphs.set(name, evolve(program.graphs[name], nodes=tuple(nodes))))
+        nodes = [
+            _into_parameter(node) if node.name == found else node
+            for node in program.graphs[name].nodes
+        ]
+        program = program.evolve(
+            graphs=program.graphs.set(name, evolve(program.graphs[name], nodes=tuple(nodes)))
+        )
     return program
 
 
@@ -170,5 +206,11 @@ def _into_parameter(node: Node) -> Node:
 def _copies_into_state(graph: Graph) -> dict[str, str]:
     # The slot that each copy into state writes, by node name.
     copies = [node for node in graph.nodes if type(node.do) is Op and node.do.name == COPY]
-    reads = {node.name: node.do.slot for node in graph.nodes if type(node.do) is Get} if copies else {}
-    return {node.name: reads[arg.name] for node in copies if type(arg := node.args[0]) is Ref and arg.name in reads}
+    reads = (
+        {node.name: node.do.slot for node in graph.nodes if type(node.do) is Get} if copies else {}
+    )
+    return {
+        node.name: reads[arg.name]
+        for node in copies
+        if type(arg := node.args[0]) is Ref and arg.name in reads
+    }

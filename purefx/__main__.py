@@ -19,7 +19,10 @@ PROGRAM = "python -m purefx"
 STATUS = "status: 0; 1 if programs differ or a program is invalid; 2 if the command could not run"
 OUT = "the file to write, never the one that is read; an old one is replaced when the new one is complete"
 
-TRANSFORM = ("--transform", {"action": "store_true", "help": "restore the hierarchy of modules first"})
+TRANSFORM = (
+    "--transform",
+    {"action": "store_true", "help": "restore the hierarchy of modules first"},
+)
 
 COMMANDS: dict[str, tuple[str, str, tuple[str, ...], list[tuple[str, dict[str, Any]]]]] = {
     "show": (
@@ -108,9 +111,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     top.add_argument("--version", action="version", version=f"purefx {purefx.__version__}")
     commands = top.add_subparsers(required=True, metavar="COMMAND", dest="command")
     for name, (what, example, files, options) in COMMANDS.items():
-        parser = commands.add_parser(name, help=what, description=what, epilog=f"example: {PROGRAM} {example}")
+        parser = commands.add_parser(
+            name, help=what, description=what, epilog=f"example: {PROGRAM} {example}"
+        )
         for file in files:
-            parser.add_argument(file.lower(), metavar=file, help="a saved program, or a .pt2 with --trust")
+            parser.add_argument(
+                file.lower(), metavar=file, help="a saved program, or a .pt2 with --trust"
+            )
         for option, settings in [*options, *SHARED]:
             parser.add_argument(option, **settings)
     parsed = top.parse_args(arguments)

@@ -85,8 +85,17 @@ def run_command(parsed: argparse.Namespace) -> int:
 def _print(answer: Answer) -> None:
     # Names of a program are escaped, so the only terminal escapes in the output are those of our colours.
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    text = escaped(answer.text).removesuffix("\n").encode(encoding, "backslashreplace").decode(encoding)
-    if answer.form is not None and sys.stdout.isatty() and importlib.util.find_spec("rich") is not None:
+    text = (
+        escaped(answer.text)
+        .removesuffix("\n")
+        .encode(encoding, "backslashreplace")
+        .decode(encoding)
+    )
+    if (
+        answer.form is not None
+        and sys.stdout.isatty()
+        and importlib.util.find_spec("rich") is not None
+    ):
         from rich.console import Console
 
         Console().print(styled(text, answer.form), soft_wrap=True)
@@ -105,7 +114,10 @@ def _status_and_message(error: BaseException) -> tuple[int, str]:
         case _:  # a bug of purefx
             frame = traceback.extract_tb(error.__traceback__)[-1]
             where = f"{frame.filename}:{frame.lineno}"
-            return 2, f"purefx: this is a bug in purefx, please report it: {type(error).__name__}: {error} ({where})"
+            return (
+                2,
+                f"purefx: this is a bug in purefx, please report it: {type(error).__name__}: {error} ({where})",
+            )
 
 
 def _import(name: str) -> None:
@@ -127,14 +139,18 @@ def _read(path: str, parsed: argparse.Namespace) -> Program:
         with silence():
             ep = torch.export.load(path)
     except Exception as error:  # torch may raise anything
-        raise CommandError(f"{path}: torch cannot load it: {type(error).__name__}: {error}") from error
+        raise CommandError(
+            f"{path}: torch cannot load it: {type(error).__name__}: {error}"
+        ) from error
     return import_ep(ep)
 
 
 def _read_small(path: str, parsed: argparse.Namespace) -> Program:
     program = _read(path, parsed)
     if not is_small(program):
-        raise CommandError(f"{path}: bodies are called more than {MOST_INSTANCES:,} times in all, too often to list each call")
+        raise CommandError(
+            f"{path}: bodies are called more than {MOST_INSTANCES:,} times in all, too often to list each call"
+        )
     return program
 
 
@@ -144,7 +160,10 @@ def _transformed(program: Program, parsed: argparse.Namespace) -> Program:
 
 def _check_out(path: str, *sources: str | None) -> None:
     out = Path(path)
-    if any(source is not None and out.exists() and Path(source).exists() and out.samefile(source) for source in sources):
+    if any(
+        source is not None and out.exists() and Path(source).exists() and out.samefile(source)
+        for source in sources
+    ):
         raise CommandError(f"{path} is also an input; choose another name for the result")
     if not out.is_dir() and not Path(os.path.realpath(out)).parent.is_dir():
         raise CommandError(f"the folder {str(out.parent)!a} does not exist")
@@ -172,7 +191,9 @@ def _verify(parsed: argparse.Namespace) -> Answer:
         return Answer("\n".join([f"{violation}\n" for violation in found]), "finding", 1)
     nodes = sum(len(graph.nodes) for graph in program.graphs.values())
     counts = f"{len(program.graphs):,} graphs, {nodes:,} nodes, {len(program.state.order):,} names of state"
-    return Answer(f"valid: {counts}{', every value inferred' if parsed.infer else '; --infer checks the values of nodes too'}")
+    return Answer(
+        f"valid: {counts}{', every value inferred' if parsed.infer else '; --infer checks the values of nodes too'}"
+    )
 
 
 def _diff(parsed: argparse.Namespace) -> Answer:
@@ -185,7 +206,10 @@ def _stats(parsed: argparse.Namespace) -> Answer:
 
 
 def _tree(parsed: argparse.Namespace) -> Answer:
-    return Answer(str(tree(_transformed(_read_small(parsed.file, parsed), parsed), depth=parsed.depth)), "table")
+    return Answer(
+        str(tree(_transformed(_read_small(parsed.file, parsed), parsed), depth=parsed.depth)),
+        "table",
+    )
 
 
 def _history(parsed: argparse.Namespace) -> Answer:
@@ -193,10 +217,16 @@ def _history(parsed: argparse.Namespace) -> Answer:
     if parsed.forward:
         graph, _, name = name.rpartition(" / ")
         return Answer(str(became(program, name, graph=graph)), "history")
-    has = [] if " / " in name else [one for one in program.order if name in program.graphs[one].by_name]
+    has = (
+        []
+        if " / " in name
+        else [one for one in program.order if name in program.graphs[one].by_name]
+    )
     if len(has) > 1 and program.root not in has:
         names = ", ".join([ascii(f"{one} / {name}") for one in has[:SHOWN]])
-        raise CommandError(f"{len(has)} graphs have a node {name!a}; pick one: {names}{' ...' if len(has) > SHOWN else ''}")
+        raise CommandError(
+            f"{len(has)} graphs have a node {name!a}; pick one: {names}{' ...' if len(has) > SHOWN else ''}"
+        )
     try:
         return Answer(str(history(program, name)), "history")
     except NamingError as error:
@@ -216,7 +246,9 @@ def _report(parsed: argparse.Namespace) -> Answer:
     program = _read(parsed.file, parsed)
     before = None if parsed.before is None else _read(parsed.before, parsed)
     program = _transformed(program, parsed)
-    return Answer(str(report(program, Path(parsed.out), before=before)), status=1 if verify(program) else 0)
+    return Answer(
+        str(report(program, Path(parsed.out), before=before)), status=1 if verify(program) else 0
+    )
 
 
 def _split(parsed: argparse.Namespace) -> Answer:
@@ -225,7 +257,11 @@ def _split(parsed: argparse.Namespace) -> Answer:
     _check_out(parsed.out, parsed.file)
     program = _transformed(_read_small(parsed.file, parsed), parsed)
     try:
-        found = split_balanced(program, parsed.parts) if parsed.at == [] else _split_at(program, parsed.at)
+        found = (
+            split_balanced(program, parsed.parts)
+            if parsed.at == []
+            else _split_at(program, parsed.at)
+        )
     except PipelineError as error:
         raise CommandError(f"{error}; here: --transform") from error
     if "deduplicated" in program.facts:
@@ -236,7 +272,11 @@ def _split(parsed: argparse.Namespace) -> Answer:
 
 def _split_at(program: Program, globs: Iterable[str]) -> Program:
     names = set(part_names(program))
-    paths = [path for path in dict.fromkeys([original(frame.path, names) for frame in module_calls(program)]) if path]
+    paths = [
+        path
+        for path in dict.fromkeys([original(frame.path, names) for frame in module_calls(program)])
+        if path
+    ]
     found = {path for glob in globs for path in _matching(glob, paths)}
     at = [path for path in paths if path in found]
     return split_by_module(program, {path: f"stage{number}" for number, path in enumerate(at)})
@@ -245,9 +285,15 @@ def _split_at(program: Program, globs: Iterable[str]) -> Program:
 def _matching(glob: str, paths: list[str]) -> list[str]:
     # A star matches one name, so 'layers.*' matches the layers but not the modules in them.
     wanted = glob.split(".")
-    found = [path for path in paths if len(names := path.split(".")) == len(wanted) and all(map(fnmatchcase, names, wanted))]
+    found = [
+        path
+        for path in paths
+        if len(names := path.split(".")) == len(wanted) and all(map(fnmatchcase, names, wanted))
+    ]
     if not found:
-        raise CommandError(f"no called module matches {glob!a}{did_you_mean(glob, paths)}; `tree` lists them")
+        raise CommandError(
+            f"no called module matches {glob!a}{did_you_mean(glob, paths)}; `tree` lists them"
+        )
     return found
 
 

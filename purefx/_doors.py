@@ -23,7 +23,13 @@ from purefx.ir.graph import Op
 from purefx.ir.importing import import_ep
 from purefx.ir.persistent import grouped
 from purefx.ir.program import Program
-from purefx.ir.torch_private import ENTER_AUTOCAST, calls_wrapped, own_functions, pytree, traced_joint
+from purefx.ir.torch_private import (
+    ENTER_AUTOCAST,
+    calls_wrapped,
+    own_functions,
+    pytree,
+    traced_joint,
+)
 from purefx.ir.validation import EXPORTED, MODULE, a_program, call_arguments
 from purefx.ir.verify import check
 from purefx.lowering import lower
@@ -112,19 +118,28 @@ def capture(
 
 def _with_objects(program: Program, module: torch.nn.Module) -> Program:
     # The exporter records paths; only the module knows which paths are one object.
-    paths = grouped([(id(part), path) for path, part in module.named_modules(remove_duplicate=False)])
+    paths = grouped(
+        [(id(part), path) for path, part in module.named_modules(remove_duplicate=False)]
+    )
     shared = [found for found in paths.values() if len(found) > 1]
     if not shared:
         return program
     known = {each.path: each for each in program.modules}
     for cell, found in enumerate(shared):
-        type_name = next((known[path].type_name for path in found if path in known and known[path].type_name), None)
+        type_name = next(
+            (known[path].type_name for path in found if path in known and known[path].type_name),
+            None,
+        )
         for path in [path for path in found if path in known]:
-            known[path] = evolve(known[path], cell=cell, type_name=type_name or known[path].type_name)
+            known[path] = evolve(
+                known[path], cell=cell, type_name=type_name or known[path].type_name
+            )
     return program.evolve(modules=tuple(known.values()))
 
 
-def capture_message(module: torch.nn.Module, error: Exception, refuses: str = "torch.export cannot export") -> str:
+def capture_message(
+    module: torch.nn.Module, error: Exception, refuses: str = "torch.export cannot export"
+) -> str:
     """Return the error message for a module that a tracer refuses, with the user's line.
 
     Args:
@@ -151,13 +166,22 @@ def _lines(error: BaseException) -> Iterator[tuple[str, int, str]]:
     found: BaseException | None = error
     while found is not None and id(found) not in seen:
         seen.add(id(found))
-        for frames in (getattr(found, "real_stack", None) or (), traceback.extract_tb(found.__traceback__)):
+        for frames in (
+            getattr(found, "real_stack", None) or (),
+            traceback.extract_tb(found.__traceback__),
+        ):
             lines = [(frame.filename, frame.lineno or 0, frame.name) for frame in reversed(frames)]
-            yield from [line for line in lines if not line[0].startswith(NOT_THE_USERS) and Path(line[0]).parent != PYTHON]
+            yield from [
+                line
+                for line in lines
+                if not line[0].startswith(NOT_THE_USERS) and Path(line[0]).parent != PYTHON
+            ]
         found = found.__cause__ or found.__context__
 
 
-def unflatten(module: ExportedProgram, flat_args_adapter: FlatArgsAdapter | None = None) -> UnflattenedModule:
+def unflatten(
+    module: ExportedProgram, flat_args_adapter: FlatArgsAdapter | None = None
+) -> UnflattenedModule:
     """Return a module with the hierarchy and the call signature of the exported module.
 
     Args:
@@ -178,7 +202,9 @@ def unflatten(module: ExportedProgram, flat_args_adapter: FlatArgsAdapter | None
     torch.Size([1, 1])
     """
     EXPORTED.check(module, "unflatten")
-    lowered = lower(transform(import_ep(module)), to="interpreter", flat_args_adapter=flat_args_adapter)
+    lowered = lower(
+        transform(import_ep(module)), to="interpreter", flat_args_adapter=flat_args_adapter
+    )
     return cast("UnflattenedModule", lowered)
 
 
@@ -248,7 +274,11 @@ class _Dropped(TorchFunctionMode):
         self.hooks: dict[str, None] = {}
 
     def __torch_function__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = MappingProxyType({})
+        self,
+        func: Any,
+        types: Any,
+        args: Any = (),
+        kwargs: Mapping[str, Any] | None = MappingProxyType({}),
     ) -> Any:
         """Call the function."""
         if func in HOOKS:
@@ -262,7 +292,9 @@ class _Dropped(TorchFunctionMode):
             result = call(called, *args, **kwargs)
             is_ours = called is self.module and threading.get_ident() == self.thread
             if is_ours and not torch.compiler.is_dynamo_compiling():
-                results = [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+                results = [
+                    leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)
+                ]
                 self.functions.update(dict.fromkeys(own_functions(results)))
             return result
 
@@ -270,7 +302,11 @@ class _Dropped(TorchFunctionMode):
 
     def warn(self) -> None:
         """Warn the caller of ``capture``."""
-        hint = " (pass use_reentrant=False to torch.utils.checkpoint)" if "CheckpointFunction" in self.functions else ""
+        hint = (
+            " (pass use_reentrant=False to torch.utils.checkpoint)"
+            if "CheckpointFunction" in self.functions
+            else ""
+        )
         lost = [f"the backward of {', '.join(self.functions)}{hint}"] if self.functions else []
         lost += [f"hooks on tensors ({', '.join(self.hooks)})"] if self.hooks else []
         if lost:

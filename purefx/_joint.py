@@ -77,9 +77,14 @@ def capture_joint(
             "wrap it in a module that renames the argument"
         )
     module = uncompiled(module)
-    lazy = next((name for name, value in module.named_parameters() if torch.nn.parameter.is_lazy(value)), None)
+    lazy = next(
+        (name for name, value in module.named_parameters() if torch.nn.parameter.is_lazy(value)),
+        None,
+    )
     if lazy is not None:
-        raise UnsupportedProgram(f"the parameter {lazy!r} is lazy: the first call of the module makes it; call the module once")
+        raise UnsupportedProgram(
+            f"the parameter {lazy!r} is lazy: the first call of the module makes it; call the module once"
+        )
     call = _Flat(module, *pytree.tree_flatten((args, dict(kwargs or {}))))
     with LOCK:
         traced = call.traced()
@@ -93,7 +98,9 @@ def capture_joint(
     with collector_paused():
         program = read_joint(traced, found, module, call.convention(), declared, named=call.named)
         program = tracked(program) if provenance else program
-        if "state as inputs" not in program.facts:  # it reads tensors that are neither parameters nor buffers
+        if (
+            "state as inputs" not in program.facts
+        ):  # it reads tensors that are neither parameters nor buffers
             program = lift_state(restore_names(program, module))
         return check(name_inputs(program))
 
@@ -121,7 +128,11 @@ class _Flat(torch.nn.Module):
         owners = {path for path, _ in module.named_modules()}
         for name, slot in Attributes(module).state().pairs:
             if slot.cell not in numbers:
-                register = self.register_parameter if slot.kind is SlotKind.PARAMETER else self.register_buffer
+                register = (
+                    self.register_parameter
+                    if slot.kind is SlotKind.PARAMETER
+                    else self.register_buffer
+                )
                 register(f"t{len(numbers)}", slot.value)
                 numbers[slot.cell] = len(numbers)
                 self.names.append(name)
@@ -145,24 +156,37 @@ class _Flat(torch.nn.Module):
         state = {name: getattr(self, f"t{number}") for number, name in enumerate(self.names)}
         # With tie_weights=True, torch does not restore the tensors of a module that has two paths.
         placed = {name: getattr(self, f"t{number}") for name, number in self.places.items()}
-        result = torch.func.functional_call(self.called[0], placed, (state, *args), kwargs, tie_weights=False)
+        result = torch.func.functional_call(
+            self.called[0], placed, (state, *args), kwargs, tie_weights=False
+        )
         results, self.out_spec = pytree.tree_flatten(result)
         for leaf in results:
             _check_literal(leaf, "a result")
-        self.results = tuple([TENSOR if isinstance(leaf, torch.Tensor) else leaf for leaf in results])
+        self.results = tuple(
+            [TENSOR if isinstance(leaf, torch.Tensor) else leaf for leaf in results]
+        )
         return tuple([leaf.clone() for leaf in results if isinstance(leaf, torch.Tensor)])
 
     def traced(self) -> torch.fx.GraphModule:
         """Return the joint graph."""
         mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=new_shape_env())
         try:
-            with torch.inference_mode(mode=False), torch.enable_grad(), noted_calls(self.module), LayerByLayer():
-                fakes = [_fake(leaf, mode) for leaf in self.leaves if isinstance(leaf, torch.Tensor)]
+            with (
+                torch.inference_mode(mode=False),
+                torch.enable_grad(),
+                noted_calls(self.module),
+                LayerByLayer(),
+            ):
+                fakes = [
+                    _fake(leaf, mode) for leaf in self.leaves if isinstance(leaf, torch.Tensor)
+                ]
                 traced = traced_joint(self, tuple(fakes))
         except UnsupportedProgram:
             raise
         except Exception as error:
-            raise CaptureError(capture_message(self.module, error, "AOTAutograd cannot trace")) from error
+            raise CaptureError(
+                capture_message(self.module, error, "AOTAutograd cannot trace")
+            ) from error
         _drop_clones(traced)
         return traced
 
@@ -202,8 +226,12 @@ def _check_literal(leaf: Any, what: str) -> None:
 
 def _fake(tensor: torch.Tensor, mode: Any) -> torch.Tensor:
     if tensor.layout is not torch.strided:
-        raise UnsupportedProgram(f"an argument of the module is a tensor of layout {tensor.layout}; pass a dense one")
-    return mode.from_tensor(tensor.detach(), static_shapes=True).requires_grad_(tensor.requires_grad)
+        raise UnsupportedProgram(
+            f"an argument of the module is a tensor of layout {tensor.layout}; pass a dense one"
+        )
+    return mode.from_tensor(tensor.detach(), static_shapes=True).requires_grad_(
+        tensor.requires_grad
+    )
 
 
 def _drop_clones(traced: torch.fx.GraphModule) -> None:
@@ -251,7 +279,11 @@ class LayerByLayer(TorchFunctionMode):
     """
 
     def __torch_function__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = MappingProxyType({})
+        self,
+        func: Any,
+        types: Any,
+        args: Any = (),
+        kwargs: Mapping[str, Any] | None = MappingProxyType({}),
     ) -> Any:
         """Call the function, or its layers."""
         name = getattr(func, "__name__", "").partition(".")[0]
@@ -260,7 +292,9 @@ class LayerByLayer(TorchFunctionMode):
             names = (*(("data", "batch_sizes") if packed else ("input",)), "hx", "params", *REST)
             values = {**dict(zip(names, args, strict=False)), **(kwargs or {})}
             if values["train"] and values["dropout"] and values["num_layers"] > 1:
-                return _layers(func, [values[name] for name in names if name in values], hx=names.index("hx"))
+                return _layers(
+                    func, [values[name] for name in names if name in values], hx=names.index("hx")
+                )
         return func(*args, **(kwargs or {}))
 
 
@@ -285,7 +319,18 @@ def _layers(func: Any, arguments: Sequence[Any], hx: int) -> tuple[torch.Tensor,
     for layer in range(layers):
         own = [part[layer * ways : (layer + 1) * ways] for part in states]
         weights = params[layer * each : (layer + 1) * each]
-        x, *ends = func(x, *sizes, own if states is state else own[0], weights, biases, 1, 0.0, train, both, *rest)
+        x, *ends = func(
+            x,
+            *sizes,
+            own if states is state else own[0],
+            weights,
+            biases,
+            1,
+            0.0,
+            train,
+            both,
+            *rest,
+        )
         found.append(tuple(ends))
         if layer < layers - 1:
             x = torch.dropout(x, dropout, train)

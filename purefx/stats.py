@@ -44,13 +44,24 @@ class FlopCounter:
             metas: the meta of its operands.
         """
         do = node.do
-        if type(do) is not Op or do.target is None or do.effects.unknown or do.effects.through_bodies:
+        if (
+            type(do) is not Op
+            or do.target is None
+            or do.effects.unknown
+            or do.effects.through_bodies
+        ):
             return None
         known = {name: self.values.example(metas[name].get("val")) for name in node.refs()}
         if any(value is None or value is UNKNOWN for value in known.values()):
             return None
-        args = [thawed(arg, lambda leaf: known[leaf.name] if type(leaf) is Ref else leaf) for arg in node.args]
-        kwargs = {key: thawed(arg, lambda leaf: known[leaf.name] if type(leaf) is Ref else leaf) for key, arg in node.kwargs}
+        args = [
+            thawed(arg, lambda leaf: known[leaf.name] if type(leaf) is Ref else leaf)
+            for arg in node.args
+        ]
+        kwargs = {
+            key: thawed(arg, lambda leaf: known[leaf.name] if type(leaf) is Ref else leaf)
+            for key, arg in node.kwargs
+        }
         if too_much_work(do.target, args) is not None:
             return None
         if not any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves((args, kwargs))):
@@ -127,7 +138,12 @@ class Stats(Displayed):
         missing = f"{sum(self.uncounted.values()):,} operators are not counted"
         counted = "unknown" if self.flops is None else f"{self.flops:,}"
         lines = [head, size, f"floating point operations: {counted} ({missing})", ""]
-        lines += table([("operator", "runs"), *((name, f"{count:,}") for name, count in _first(self.operators.items()))])
+        lines += table(
+            [
+                ("operator", "runs"),
+                *((name, f"{count:,}") for name, count in _first(self.operators.items())),
+            ]
+        )
         rows = [("module", "operators", "parameters", "bytes", "flops")]
         rows += [_row(module) for module in _first(self.modules)]
         more = max(len(self.operators), len(self.modules)) - SHOWN
@@ -160,7 +176,9 @@ def table(rows: list[tuple[str, ...]], *, left: int = 1) -> list[str]:
     rows = [tuple([escaped(text).replace("\n", "\\n") for text in row]) for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [[text.ljust(w) for text, w in zip(row[:left], widths, strict=False)] for row in rows]
-    numbers = [[text.rjust(w) for text, w in zip(row[left:], widths[left:], strict=True)] for row in rows]
+    numbers = [
+        [text.rjust(w) for text, w in zip(row[left:], widths[left:], strict=True)] for row in rows
+    ]
     return ["  ".join([*words, *rest]).rstrip() for words, rest in zip(lines, numbers, strict=True)]
 
 
@@ -198,12 +216,16 @@ def stats(program: Program) -> Stats:
                 uncounted[node.do.name] += times
             for path, count in places.items():
                 each = (count, 0, 0, None if flops is None else count * flops)
-                counts.setdefault(join(path, node.stack[-1].path) if node.stack else path, []).append(each)
+                counts.setdefault(
+                    join(path, node.stack[-1].path) if node.stack else path, []
+                ).append(each)
     for path, parameters, size in _sizes(program):
         counts.setdefault(path, []).append((0, parameters, size, None))
     types = {module.path: module.type_name for module in program.modules}
     paths = dict.fromkeys((*types, *counts))
-    modules = tuple([ModuleStats(path, types.get(path), *_sums(counts.get(path, ()))) for path in paths])
+    modules = tuple(
+        [ModuleStats(path, types.get(path), *_sums(counts.get(path, ()))) for path in paths]
+    )
     _, parameters, size, flops = _sums([one for each in counts.values() for one in each])
     ordered = [MappingProxyType(dict(each.most_common())) for each in (operators, uncounted)]
     return Stats(ordered[0], modules, len(program.order), parameters, size, flops, ordered[1])
@@ -262,7 +284,11 @@ class Row:
     @property
     def label(self) -> str:
         """The last part of the paths, as in ``0-31``."""
-        names = list(dict.fromkeys([path.rpartition(".")[2] for path in self.paths])) if self.path else ["(root)"]
+        names = (
+            list(dict.fromkeys([path.rpartition(".")[2] for path in self.paths]))
+            if self.path
+            else ["(root)"]
+        )
         start = int(names[0]) if len(names[0]) < 9 and names[0].isdecimal() else 0
         if len(names) > 2 and names == [str(number) for number in range(start, start + len(names))]:
             return f"{names[0]}-{names[-1]}"
@@ -283,7 +309,11 @@ class Tree(Displayed):
     def __str__(self) -> str:
         """Return the rows as a table."""
         lines = table(
-            [("module", "", "class", "body", "operators", "parameters", "bytes", "flops"), *map(_cells, self.rows)], left=4
+            [
+                ("module", "", "class", "body", "operators", "parameters", "bytes", "flops"),
+                *map(_cells, self.rows),
+            ],
+            left=4,
         )
         is_flat = len(self.rows) > 1 and not any(row.bodies for row in self.rows)
         return "\n".join([*lines, *(["", FLAT] if is_flat else [])])
@@ -292,7 +322,9 @@ class Tree(Displayed):
 def _cells(row: Row) -> tuple[str, ...]:
     times = f"x{len(row.paths):,}" if len(row.paths) > 1 else ""
     name = (row.type_name or "").rpartition(".")[2]
-    body = f"as {row.like}" if row.like is not None else ", ".join([f"@{body}" for body in row.bodies])
+    body = (
+        f"as {row.like}" if row.like is not None else ", ".join([f"@{body}" for body in row.bodies])
+    )
     counts = [f"{count:,}" for count in (row.operators, row.parameters, row.bytes)]
     flops = "-" if row.flops is None else f"{row.flops:,}"
     return ("  " * min(row.depth, DEEPEST) + row.label, times, name, body, *counts, flops)
@@ -358,7 +390,14 @@ class _Modules:
         one = self.own.get(path) or ModuleStats(path, None, 0, 0, 0, None)
         below = self.children[path]
         names = [(child.rpartition(".")[2], self.kinds[child]) for child in below]
-        key = (one.type_name, self.bodies.get(path), one.operators, one.parameters, one.bytes, tuple(names))
+        key = (
+            one.type_name,
+            self.bodies.get(path),
+            one.operators,
+            one.parameters,
+            one.bytes,
+            tuple(names),
+        )
         self.kinds[path] = self._numbers.setdefault(key, len(self._numbers))
         counts = (one.operators, one.parameters, one.bytes, one.flops)
         self._totals[path] = _sums([counts, *[self._totals[child] for child in below]])
@@ -369,14 +408,24 @@ class _Modules:
         for place in places:
             for child in self.children[place]:
                 name = child.rpartition(".")[2]
-                found.setdefault(self.kinds[child] if child in self.bodies else name, []).append(child)
+                found.setdefault(self.kinds[child] if child in self.bodies else name, []).append(
+                    child
+                )
         return list(found.values())
 
     def row(self, places: Sequence[str], level: int, like: str | None) -> Row:
         """Return the row of equal modules."""
         path, one = places[0], self.own.get(places[0])
         counts = _sums([self._totals[place] for place in places])
-        return Row(path, tuple(places), level, one.type_name if one else None, self.bodies.get(path, ()), *counts, like)
+        return Row(
+            path,
+            tuple(places),
+            level,
+            one.type_name if one else None,
+            self.bodies.get(path, ()),
+            *counts,
+            like,
+        )
 
 
 def _depth(path: str) -> int:

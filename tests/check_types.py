@@ -20,13 +20,17 @@ TREE = ROOT / "build" / "tree"
 
 def link_tree(root: Path, tree: Path) -> dict[Path, Path]:
     """Make the tree of links anew; return which source each link shows."""
-    places: dict[str, str] = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["setuptools"]["package-dir"]
+    places: dict[str, str] = tomllib.loads((root / "pyproject.toml").read_text())["tool"][
+        "setuptools"
+    ]["package-dir"]
     shutil.rmtree(tree, ignore_errors=True)
     links: dict[Path, Path] = {}
     for package, folder in places.items():
         for source in sorted((root / folder).rglob("*.py*")):
             if source.suffix == ".py" or source.name == "py.typed":
-                links[tree.joinpath(*package.split("."), source.relative_to(root / folder))] = source
+                links[tree.joinpath(*package.split("."), source.relative_to(root / folder))] = (
+                    source
+                )
     for link, source in links.items():
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(source)

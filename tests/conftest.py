@@ -76,7 +76,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             counts[item.path] += 30 if is_slow(item) else 1
         longest = {name: place for place, name in enumerate(LONGEST)}
-        items.sort(key=lambda item: (longest.get(item.path.stem, len(longest)), -counts[item.path], item.path))
+        items.sort(
+            key=lambda item: (
+                longest.get(item.path.stem, len(longest)),
+                -counts[item.path],
+                item.path,
+            )
+        )
 
 
 def pytest_collection_finish() -> None:
@@ -113,7 +119,9 @@ def unverified() -> Iterator[None]:
 
 def pytest_report_header() -> Sequence[str]:
     """Say what the tests run on."""
-    return [f"torch {torch.__version__}, {torch.get_num_threads()} threads, cuda {torch.cuda.is_available()}"]
+    return [
+        f"torch {torch.__version__}, {torch.get_num_threads()} threads, cuda {torch.cuda.is_available()}"
+    ]
 
 
 @pytest.fixture(autouse=True, scope="module")

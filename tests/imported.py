@@ -49,7 +49,9 @@ def not_verified() -> Generator[None]:
 
 
 @contextmanager
-def _importing(checked: Callable[..., px.Program], finished: Callable[..., px.Program]) -> Generator[None]:
+def _importing(
+    checked: Callable[..., px.Program], finished: Callable[..., px.Program]
+) -> Generator[None]:
     modules: tuple[Any, Any] = exported, fx
     before = exported.check_identifiers, fx._read
     modules[0].check_identifiers, modules[1]._read = checked, finished

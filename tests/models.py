@@ -45,7 +45,9 @@ def parent(**children: Any) -> Any:
 
 def module_class(name: str, forward: Callable[..., Any], *bases: Any, **children: Any) -> Any:
     """Return a class of modules that hold these and whose forward is one expression, a lambda."""
-    return type(name, bases or (parent(**children),), {"forward": forward, "__module__": forward.__module__})
+    return type(
+        name, bases or (parent(**children),), {"forward": forward, "__module__": forward.__module__}
+    )
 
 
 class Counter(parent(linear=lambda: nn.Linear(4, 4), count=lambda: torch.zeros(()))):
@@ -109,7 +111,11 @@ class Aliased(nn.Module):
         return self.other(self.linear(x)) + self.whole.sum()
 
 
-class Branches(parent(stages=lambda: nn.ModuleList([nn.ModuleList([Block() for _ in range(3)]) for _ in range(2)]))):
+class Branches(
+    parent(
+        stages=lambda: nn.ModuleList([nn.ModuleList([Block() for _ in range(3)]) for _ in range(2)])
+    )
+):
     """Two stages of three parallel blocks: many orders of its operators are legal."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -119,16 +125,22 @@ class Branches(parent(stages=lambda: nn.ModuleList([nn.ModuleList([Block() for _
         return x
 
 
-def exported(module: nn.Module, *args: Any, decomposed: bool = False, **options: Any) -> torch.export.ExportedProgram:
+def exported(
+    module: nn.Module, *args: Any, decomposed: bool = False, **options: Any
+) -> torch.export.ExportedProgram:
     """Export a deep copy of a module, so that no test shares buffers with what it compares to."""
     ep = torch.export.export(copy.deepcopy(module), args, **options)
     return decompose(ep) if decomposed else ep
 
 
-def decompose(ep: torch.export.ExportedProgram, *, core: bool = False) -> torch.export.ExportedProgram:
+def decompose(
+    ep: torch.export.ExportedProgram, *, core: bool = False
+) -> torch.export.ExportedProgram:
     """Return an exported program whose writes are outputs; ``core`` decomposes its operators to core aten too."""
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*LeafSpec", category=FutureWarning)  # torch copies its own specs
+        warnings.filterwarnings(
+            "ignore", message=".*LeafSpec", category=FutureWarning
+        )  # torch copies its own specs
         return ep.run_decompositions(None if core else {})
 
 
@@ -139,7 +151,9 @@ def imported(module: nn.Module, *args: Any, **options: Any) -> px.Program:
 
 def node(name: str, op: px.Op, *args: object, stack: tuple[px.Frame, ...] = ()) -> px.Node:
     """Return a node whose string arguments are references."""
-    return px.Node(name, op, tuple(px.Ref(arg) if isinstance(arg, str) else arg for arg in args), (), stack)
+    return px.Node(
+        name, op, tuple(px.Ref(arg) if isinstance(arg, str) else arg for arg in args), (), stack
+    )
 
 
 def flat(nodes: list[px.Node], output: Any, *inputs: str, **fields: Any) -> px.Program:
@@ -148,12 +162,18 @@ def flat(nodes: list[px.Node], output: Any, *inputs: str, **fields: Any) -> px.P
     results = output if isinstance(output, tuple) else (output,)
     graph = px.Graph(tuple(px.Input(name) for name in inputs), tuple(nodes), results)
     signature = px.ir.Signature(specs, tuple(px.ir.UserOutput() for _ in results))
-    return px.Program.of({"": graph}, **{"signature": signature, "facts": frozenset({"flat"}), **fields})
+    return px.Program.of(
+        {"": graph}, **{"signature": signature, "facts": frozenset({"flat"}), **fields}
+    )
 
 
 def calls(program: px.Program, graph: str = "") -> list[str]:
     """Return the calls that a graph makes, in order, by instance."""
-    return [str(node.do.instance) for node in program.graphs[graph].nodes if isinstance(node.do, px.Call)]
+    return [
+        str(node.do.instance)
+        for node in program.graphs[graph].nodes
+        if isinstance(node.do, px.Call)
+    ]
 
 
 def names(program: px.Program) -> list[str]:
@@ -170,11 +190,19 @@ def changes_in_export(ep: torch.export.ExportedProgram, action: Callable[[], obj
     """Return the facts that an action changed in an exported program."""
 
     def facts() -> dict[str, object]:
-        modules = [module for module in ep.graph_module.modules() if isinstance(module, torch.fx.GraphModule)]
+        modules = [
+            module
+            for module in ep.graph_module.modules()
+            if isinstance(module, torch.fx.GraphModule)
+        ]
         nodes = [node for module in modules for node in module.graph.nodes]
         return {
             "graph": (str(ep.graph), ep.graph_module.code),
-            "signature": (str(ep.graph_signature), str(ep.module_call_graph), str(ep.range_constraints)),
+            "signature": (
+                str(ep.graph_signature),
+                str(ep.module_call_graph),
+                str(ep.range_constraints),
+            ),
             "meta": [(node.name, tuple(node.meta)) for node in nodes],
             "module stacks": [str(node.meta.get("nn_module_stack")) for node in nodes],
             "state keys": [*ep.state_dict, *ep.constants],

@@ -39,7 +39,9 @@ def quicken() -> None:
     look_up_operators_once()
     evaluate_no_annotations()
     patch_modules_alone()
-    torch._dynamo.config.run_gc_after_compile = False  # the collector comes when there is something to collect
+    torch._dynamo.config.run_gc_after_compile = (
+        False  # the collector comes when there is something to collect
+    )
 
 
 def replace(owner: Any, name: str, new: Any) -> None:
@@ -59,14 +61,21 @@ def seed_what_is_there() -> None:
 
 def keep_no_stacks_of_modes() -> None:
     """Do not read from the sources where each fake mode is made, which only the message about two modes in one call says."""
-    replace(fake_tensors, "traceback", SimpleNamespace(**{**vars(traceback), "extract_stack": traceback.StackSummary}))
+    replace(
+        fake_tensors,
+        "traceback",
+        SimpleNamespace(**{**vars(traceback), "extract_stack": traceback.StackSummary}),
+    )
 
 
 def read_lines_when_asked() -> None:
     """Read the lines of a stack when somebody asks for them: of those below each node, nearly all are left out."""
 
     def summary(symbolized: list[dict[str, Any]], skip: int) -> traceback.StackSummary:
-        frames = (traceback.FrameSummary(at["filename"], at["line"], at["name"], lookup_line=False) for at in symbolized[skip:])
+        frames = (
+            traceback.FrameSummary(at["filename"], at["line"], at["name"], lookup_line=False)
+            for at in symbolized[skip:]
+        )
         return traceback.StackSummary(reversed([*frames]))
 
     replace(tracebacks, "_extract_symbolized_tb", summary)
@@ -96,7 +105,11 @@ def look_up_operators_once() -> None:
     looked_up, known = list[list[str]](), list[None]()
 
     def look_up_others() -> None:
-        names = [] if known else torch._C._dispatch_get_registrations_for_dispatch_key("CompositeImplicitAutograd")
+        names = (
+            []
+            if known
+            else torch._C._dispatch_get_registrations_for_dispatch_key("CompositeImplicitAutograd")
+        )
         if look_up is not None and not known and looked_up != [names]:
             look_up()
             looked_up[:] = [names]
@@ -121,7 +134,11 @@ def evaluate_no_annotations() -> None:
     """
     source = textwrap.dedent(inspect.getsource(OperatorBase.py_impl))
     found: dict[str, Any] = {}
-    exec(compile(source, operators.__file__, "exec", flags=annotations.compiler_flag), vars(operators), found)
+    exec(
+        compile(source, operators.__file__, "exec", flags=annotations.compiler_flag),
+        vars(operators),
+        found,
+    )
     replace(OperatorBase, "py_impl", found["py_impl"])
 
 
@@ -135,7 +152,11 @@ def patch_modules_alone() -> None:
     modified.argtypes, modified.restype = [ctypes.py_object], None
 
     def put(into: Any, name: str, new: Any) -> None:
-        if into is torch.nn.Module and isinstance(held.get(name), FunctionType) and isinstance(new, FunctionType):
+        if (
+            into is torch.nn.Module
+            and isinstance(held.get(name), FunctionType)
+            and isinstance(new, FunctionType)
+        ):
             held[name] = new
             modified(into)
         else:

@@ -28,7 +28,9 @@ from tests.laws.registry import REGISTRY, Entry
 AT_ONCE: dict[Tier, int] = {"toy": 100, "aten": 40, "modules": 8}
 """Programs of a tier that are drawn with one seed."""
 
-ENTRIES = {f"{entry.transformation.name} at {stage}": entry for entry in REGISTRY for stage in entry.stages}
+ENTRIES = {
+    f"{entry.transformation.name} at {stage}": entry for entry in REGISTRY for stage in entry.stages
+}
 
 
 def stored(program: px.Program, folder: Path) -> Path | None:
@@ -67,7 +69,9 @@ def drawn(seeds: int) -> Iterator[tuple[str, px.Program]]:
         for tier, examples in AT_ONCE.items():
             if stage in stages_of(tier):
                 for seed in range(seeds):
-                    yield from ((key, case.program) for case in drawn_cases(tier, stage, examples, seed))
+                    yield from (
+                        (key, case.program) for case in drawn_cases(tier, stage, examples, seed)
+                    )
 
 
 def record(folder: Path, seeds: int) -> Counter[str]:
@@ -90,20 +94,29 @@ def differences(folder: Path) -> Iterator[str]:
     """Iterate over the results that are others now, each with the first lines that differ."""
     for key, texts in json.loads((folder / "results.json").read_text()).items():
         for name, before in texts.items():
-            now = result(ENTRIES[key], folder / "programs" / name) if key in ENTRIES else "it is not registered"
+            now = (
+                result(ENTRIES[key], folder / "programs" / name)
+                if key in ENTRIES
+                else "it is not registered"
+            )
             if now != before:
-                lines = difflib.unified_diff(before.splitlines(), str(now).splitlines(), "before", "now", lineterm="", n=1)
+                lines = difflib.unified_diff(
+                    before.splitlines(), str(now).splitlines(), "before", "now", lineterm="", n=1
+                )
                 yield "\n".join((f"{key}, {name}:", *islice(lines, 20)))
 
 
 def main() -> int:
     """Record or compare; return the status of the process."""
     parser = argparse.ArgumentParser(
-        prog="python -m tests.replay", description="Compare what transformations make of recorded programs."
+        prog="python -m tests.replay",
+        description="Compare what transformations make of recorded programs.",
     )
     parser.add_argument("what", choices=["record", "compare"])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--seeds", type=int, default=3, help="how many draws of each tier to record")
+    parser.add_argument(
+        "--seeds", type=int, default=3, help="how many draws of each tier to record"
+    )
     told = parser.parse_args()
     if told.what == "record":
         sys.stdout.write(f"{dict(record(told.folder, told.seeds))}\n")

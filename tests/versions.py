@@ -73,24 +73,41 @@ def run(*command: str | Path, env: dict[str, str] | None = None) -> str:
     Raises:
         RuntimeError: it failed.
     """
-    done = subprocess.run(command, cwd=ROOT, env={**os.environ, **(env or {})}, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env={**os.environ, **(env or {})},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode:
-        raise RuntimeError(f"{' '.join(map(str, command))[:300]}\n{done.stdout[-6000:]}{done.stderr[-2000:]}")
+        raise RuntimeError(
+            f"{' '.join(map(str, command))[:300]}\n{done.stdout[-6000:]}{done.stderr[-2000:]}"
+        )
     return done.stdout
 
 
 def interpreter(version: str) -> Path | None:
     """Return the interpreter of a Python, of pyenv (whose commands on the path run one version only) or on the path."""
     found = shutil.which(f"python{version}")
-    return max(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"), default=Path(found) if found else None)
+    return max(
+        Path.home().glob(f".pyenv/versions/{version}.*/bin/python"),
+        default=Path(found) if found else None,
+    )
 
 
 def requirements(project: dict[str, Any], packages: Path) -> list[str]:
     """Return what a row installs: for purefx with its extras, and for torch but for CUDA, which only one platform needs."""
     extras: dict[str, list[str]] = project["optional-dependencies"]
-    mine = [*project["dependencies"], *[one for extra in ("laws", "store", "demo", "docs", "dev") for one in extras[extra]]]
+    mine = [
+        *project["dependencies"],
+        *[one for extra in ("laws", "store", "demo", "docs", "dev") for one in extras[extra]],
+    ]
     (metadata,) = packages.glob("torch-*.dist-info/METADATA")
-    of_torch = re.findall(r"^Requires-Dist: ([^;\n]*)$", metadata.read_text(encoding="utf-8"), re.MULTILINE)
+    of_torch = re.findall(
+        r"^Requires-Dist: ([^;\n]*)$", metadata.read_text(encoding="utf-8"), re.MULTILINE
+    )
     return [one for one in (*mine, *of_torch) if re.split(r"[^\w-]", one)[0] not in NOT_RUN]
 
 
@@ -98,24 +115,49 @@ def constraints(row: Row, wanted: list[str]) -> str:
     """Return the lines of a constraints file for the dependencies of a row."""
     if row.dependencies == "oldest":
         return "\n".join(
-            [one.replace(">=", "==") for one in wanted if re.match("attrs|pyrsistent|hypothesis|safetensors|transf", one)]
+            [
+                one.replace(">=", "==")
+                for one in wanted
+                if re.match("attrs|pyrsistent|hypothesis|safetensors|transf", one)
+            ]
         )
     pins = (ROOT / "constraints.txt").read_text(encoding="utf-8")
-    return re.sub(r"^torch==.*$", "", pins, flags=re.MULTILINE) if row.dependencies == "pinned" else ""
+    return (
+        re.sub(r"^torch==.*$", "", pins, flags=re.MULTILINE) if row.dependencies == "pinned" else ""
+    )
 
 
 def stand_ins(libraries: Path) -> None:
     """Give torch's libraries a stand-in for each library that the loader does not find, with the functions they look up."""
     files = sorted(libraries.glob("*.so"))
-    missing = {name for file in files for name in re.findall(r"(\S+) => not found", run("ldd", file))}
+    missing = {
+        name for file in files for name in re.findall(r"(\S+) => not found", run("ldd", file))
+    }
     if not missing:
         return
-    named = re.findall(r" U ((?:cu|nv|nccl)\w+)(?:@(\S+))?$", run("nm", "-D", "--undefined-only", *files), re.MULTILINE)
-    versions = {version: {name for name, of in named if of == version} for _, version in named if version}
+    named = re.findall(
+        r" U ((?:cu|nv|nccl)\w+)(?:@(\S+))?$",
+        run("nm", "-D", "--undefined-only", *files),
+        re.MULTILINE,
+    )
+    versions = {
+        version: {name for name, of in named if of == version} for _, version in named if version
+    }
     with tempfile.TemporaryDirectory() as folder:
-        code, script, library = (Path(folder) / name for name in ("code.c", "versions", "library.so"))
-        code.write_text("".join([f"int {name}(void) {{ return 100; }}\n" for name, _ in sorted(set(named))]))  # no device
-        script.write_text("".join([f"{version} {{ {'; '.join(sorted(of))}; }};\n" for version, of in sorted(versions.items())]))
+        code, script, library = (
+            Path(folder) / name for name in ("code.c", "versions", "library.so")
+        )
+        code.write_text(
+            "".join([f"int {name}(void) {{ return 100; }}\n" for name, _ in sorted(set(named))])
+        )  # no device
+        script.write_text(
+            "".join(
+                [
+                    f"{version} {{ {'; '.join(sorted(of))}; }};\n"
+                    for version, of in sorted(versions.items())
+                ]
+            )
+        )
         run("cc", "-w", "-shared", "-fPIC", f"-Wl,--version-script={script}", "-o", library, code)
         for name in missing:
             shutil.copy(library, libraries / name)
@@ -127,14 +169,23 @@ def install(row: Row, python: Path) -> None:
     if done.exists():
         return
     run(python, "-m", "venv", "--clear", row.folder)
-    pip = [row.folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    pip = [
+        row.folder / "bin" / "python",
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+    ]
     limits = row.folder / "constraints.txt"
     limits.write_text(f"torch=={row.torch}\n")
     env = {"PIP_CONSTRAINT": limits.as_uri()}
     run(*pip, "--no-deps", "torch", env=env)
     (packages,) = row.folder.glob("lib/python*/site-packages")
     stand_ins(packages / "torch" / "lib")
-    wanted = requirements(tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"], packages)
+    wanted = requirements(
+        tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"], packages
+    )
     limits.write_text(constraints(row, wanted))
     run(*pip, *wanted, env=env)
     run(*pip, "--no-deps", "--no-build-isolation", "--editable", ROOT, env=env)
@@ -148,25 +199,33 @@ def check(row: Row, select: str) -> str:
     log = row.folder / f"{select}.txt"
     with log.open("w", encoding="utf-8") as stream:
         command = [python, "-m", "pytest", "-p", "no:cacheprovider", *SELECTIONS[select]]
-        subprocess.run(command, cwd=ROOT, env={**os.environ, **env}, stdout=stream, stderr=stream, check=False)
+        subprocess.run(
+            command, cwd=ROOT, env={**os.environ, **env}, stdout=stream, stderr=stream, check=False
+        )
     last = log.read_text(encoding="utf-8").splitlines()[-1]
     return re.sub(r" in [\d.]+s.*", "", last).strip("= ")
 
 
 def write(row: Row, select: str, result: str) -> None:
     """Replace the line of a row in the table, or add it."""
-    before, rows, after = re.split(r"(?<=<!-- versions -->\n)|(?=<!-- end of versions -->)", PAGE.read_text(encoding="utf-8"))
+    before, rows, after = re.split(
+        r"(?<=<!-- versions -->\n)|(?=<!-- end of versions -->)", PAGE.read_text(encoding="utf-8")
+    )
     head, lines = rows.splitlines()[:2], rows.splitlines()[2:]
     date = datetime.now(UTC).date().isoformat()
     line = f"| {row.torch} | {row.python} | {row.dependencies} | `{select}` | {result} | {date} |"
     start = line[: line.index(f"| `{select}`")]
     kept = [one for one in lines if not one.startswith(start)]
-    PAGE.write_text(before + "\n".join([*head, *sorted([*kept, line])]) + "\n" + after, encoding="utf-8")
+    PAGE.write_text(
+        before + "\n".join([*head, *sorted([*kept, line])]) + "\n" + after, encoding="utf-8"
+    )
 
 
 def main() -> int:
     """Run the rows whose names have all of the words."""
-    parser = argparse.ArgumentParser(prog="python -m tests.versions", description="Run tests on each supported release.")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.versions", description="Run tests on each supported release."
+    )
     parser.add_argument("words", nargs="*", help="parts of the names of rows, as: 2.15 3.13")
     parser.add_argument("--select", choices=SELECTIONS, default="usual", help="which tests")
     chosen = parser.parse_args()

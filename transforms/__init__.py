@@ -19,10 +19,22 @@ from .modes import bodies_to_regions, regions_to_bodies
 from .mutations import functionalize, inplace_mutations
 from .observe import observe
 from .outline import outline
-from .partition import join, move_non_tensor_nodes, relay_skips, split_balanced, split_by_module, split_by_tags
+from .partition import (
+    join,
+    move_non_tensor_nodes,
+    relay_skips,
+    split_balanced,
+    split_by_module,
+    split_by_tags,
+)
 from .pipeline import DEFAULT, Rewrite, bisect, transform
 from .rules import Match, Rule, RuleSet, any_of, module, rule, through
-from .simplify import eliminate_common_subexpressions, eliminate_dead_code, fold_constants, remove_noops
+from .simplify import (
+    eliminate_common_subexpressions,
+    eliminate_dead_code,
+    fold_constants,
+    remove_noops,
+)
 from .state import lift_state, sink_state
 from .swap import swap_modules
 from .transformation import Fuel, Transformation, transformation

@@ -62,7 +62,9 @@ def deduplicate(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
     if len(program.order) == 1:
         return program
     made = program.with_graphs(_Classes(program).graphs(), only=True)
-    changed = made is not program and fuel.burn("merge equal bodies,", len(program.order), "->", len(made.order))
+    changed = made is not program and fuel.burn(
+        "merge equal bodies,", len(program.order), "->", len(made.order)
+    )
     return made if changed else program
 
 
@@ -79,14 +81,20 @@ class _Classes:
         for name, path in self.instances:
             for node in program.graphs[name].callers:
                 if type(do := node.do) is Call:
-                    self.calls.setdefault((do.graph, join(path, do.instance.path)), []).append(do.instance.call)
+                    self.calls.setdefault((do.graph, join(path, do.instance.path)), []).append(
+                        do.instance.call
+                    )
         self.classes: dict[Instance, int] = {}
         self.first: dict[tuple[str, int], int] = {}
         """The first call that runs a class, by module path and class."""
         numbers: dict[Hashable, int] = {}
         # Equal bodies nest equally deep: all bodies that may equal a callee are numbered before the caller.
-        for instance in sorted(self.instances, key=lambda instance: (depth[instance[0]], rank[instance[0]])):
-            number = self.classes[instance] = numbers.setdefault(self._identity(instance), len(numbers))
+        for instance in sorted(
+            self.instances, key=lambda instance: (depth[instance[0]], rank[instance[0]])
+        ):
+            number = self.classes[instance] = numbers.setdefault(
+                self._identity(instance), len(numbers)
+            )
             for call in self.calls.get(instance, ()):
                 called = instance[1], number
                 self.first[called] = min(call, self.first.get(called, call))
@@ -106,11 +114,22 @@ class _Classes:
         called: list[Hashable] = []
         for node in graph.callers:
             for inner in called_at(node, path):
-                called.append((self.first[inner[1], self.classes[inner]] if type(node.do) is Call else None, self.classes[inner]))
+                called.append(
+                    (
+                        self.first[inner[1], self.classes[inner]]
+                        if type(node.do) is Call
+                        else None,
+                        self.classes[inner],
+                    )
+                )
         # Bodies with distinct preserved call signatures are called in distinct ways, so they are not equal.
         calls = self.calls.get(instance)
         signature = self.program.call_signatures.get(Frame(path, calls[0])) if calls else None
-        convention = "" if signature is None else f" {signature.in_spec} {signature.out_spec} {signature.arg_names}"
+        convention = (
+            ""
+            if signature is None
+            else f" {signature.in_spec} {signature.out_spec} {signature.arg_names}"
+        )
         return own_identity(graph)[0], *called, convention
 
     def graphs(self) -> dict[str, Graph]:
@@ -121,18 +140,31 @@ class _Classes:
             graph = self._rewritten(first, paths[0])
             others = [self.program.graphs[member] for member in members if member != first]
             keeps = first == self.program.root and not others
-            found[self.ids[key]] = graph if keeps else shared_body(graph, others, renamed=not self.is_split)
+            found[self.ids[key]] = (
+                graph if keeps else shared_body(graph, others, renamed=not self.is_split)
+            )
         return found
 
     def _rewritten(self, name: str, path: str) -> Graph:
         graph = self.program.graphs[name]
-        changed = {node.name: new for node in graph.callers if (new := self._rewritten_node(node, path)) is not node}
-        return graph.with_nodes([changed.get(node.name, node) for node in graph.nodes]) if changed else graph
+        changed = {
+            node.name: new
+            for node in graph.callers
+            if (new := self._rewritten_node(node, path)) is not node
+        }
+        return (
+            graph.with_nodes([changed.get(node.name, node) for node in graph.nodes])
+            if changed
+            else graph
+        )
 
     def _rewritten_node(self, node: Node, path: str) -> Node:
         do = node.do
         if type(do) is not Call:
             return node.calling(lambda graph: self.ids[self.classes[graph, path]])
         inner = do.graph, join(path, do.instance.path)
-        new = Call(Frame(do.instance.path, self.first[inner[1], self.classes[inner]]), self.ids[self.classes[inner]])
+        new = Call(
+            Frame(do.instance.path, self.first[inner[1], self.classes[inner]]),
+            self.ids[self.classes[inner]],
+        )
         return node if new == do else node.evolve(do=new)

@@ -20,7 +20,11 @@ from .transformation import UNLIMITED, Fuel, transformation
 
 
 def call_nodes(
-    call: Call, inputs: Iterable[str], outputs: Sequence[str], names: Names, metas: Mapping[str, Meta]
+    call: Call,
+    inputs: Iterable[str],
+    outputs: Sequence[str],
+    names: Names,
+    metas: Mapping[str, Meta],
 ) -> tuple[Node, ...]:
     """Return the nodes of a caller that call a body and select its results.
 
@@ -49,7 +53,8 @@ def with_results(call: Node, results: Sequence[str], metas: Mapping[str, Meta]) 
         return (call.evolve(name=results[0], meta=value_only(metas[results[0]])),)
     values = MappingProxyType({"val": tuple([metas[result].get("val") for result in results])})
     projections = [
-        Node(result, GETITEM, (Ref(call.name), index), (), (), value_only(metas[result])) for index, result in enumerate(results)
+        Node(result, GETITEM, (Ref(call.name), index), (), (), value_only(metas[result]))
+        for index, result in enumerate(results)
     ]
     return (call.evolve(meta=values), *projections)
 
@@ -75,8 +80,13 @@ def with_true_checks(program: Program) -> Program:
     >>> with_true_checks(program) is program
     True
     """
-    checked = {name: [_true_check(node, graph) for node in graph.nodes] for name, graph in program.graphs.items()}
-    return program.with_graphs({name: program.graphs[name].with_nodes(nodes) for name, nodes in checked.items()})
+    checked = {
+        name: [_true_check(node, graph) for node in graph.nodes]
+        for name, graph in program.graphs.items()
+    }
+    return program.with_graphs(
+        {name: program.graphs[name].with_nodes(nodes) for name, nodes in checked.items()}
+    )
 
 
 def _true_check(node: Node, graph: Graph) -> Node:
@@ -84,7 +94,10 @@ def _true_check(node: Node, graph: Graph) -> Node:
         return node
     val = graph.metas[node.refs()[0]].get("val")
     args = (*node.args[:3], getattr(val, "dtype", None)) if len(node.args) > 3 else node.args
-    kwargs = [(key, getattr(val, key, None) if key in ("dtype", "device", "layout") else arg) for key, arg in node.kwargs]
+    kwargs = [
+        (key, getattr(val, key, None) if key in ("dtype", "device", "layout") else arg)
+        for key, arg in node.kwargs
+    ]
     made = node.evolve(args=args, kwargs=tuple(kwargs))
     return node if made == node else made
 
@@ -133,13 +146,17 @@ def dispatch(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
         mine = {frame: signatures[frame] for frame in calls[path]}
         apart = not all(signature.shared for signature in mine.values())
         if apart and path not in plain and _agree(list(mine.values())) and fuel.burn("share", path):
-            shared.update((frame, evolve(signature, shared=True)) for frame, signature in mine.items())
+            shared.update(
+                (frame, evolve(signature, shared=True)) for frame, signature in mine.items()
+            )
     return program.evolve(call_signatures=signatures.update(shared)) if shared else program
 
 
 def _agree(signatures: list[CallSignature]) -> bool:
     first = signatures[0]
     return all(
-        other.in_spec == first.in_spec and other.out_spec == first.out_spec and other.arg_names == first.arg_names
+        other.in_spec == first.in_spec
+        and other.out_spec == first.out_spec
+        and other.arg_names == first.arg_names
         for other in signatures
     )

@@ -54,7 +54,9 @@ def without_tokens(program: Program) -> Program:
 
 def _tokens(program: Program) -> Tokens:
     tokens: dict[str, set[str]] = {name: set() for name in program.order}
-    tokens[program.root].update(formal.name for formal, spec in program.inputs if type(spec) is Token)
+    tokens[program.root].update(
+        formal.name for formal, spec in program.inputs if type(spec) is Token
+    )
     count = -1
     while count != sum(map(len, tokens.values())):
         count = sum(map(len, tokens.values()))
@@ -70,14 +72,20 @@ def _spread(program: Program, graph: Graph, mine: set[str], tokens: Mapping[str,
             mine.add(node.name)
         for body in bodies_run_by(node):
             passed = _passed(program, node, body)
-            tokens[body].update([formal.name for formal, leaf in passed if type(leaf) is Ref and leaf.name in mine])
+            tokens[body].update(
+                [formal.name for formal, leaf in passed if type(leaf) is Ref and leaf.name in mine]
+            )
 
 
 def _passed(program: Program, node: Node, body: str) -> list[tuple[Input, Arg]]:
     # The inputs of a body with the operands that they get: the last ones of the operator.
     inputs = program.graphs[body].inputs
     found = [part for part in arg_leaves(node.args) if type(part) is not Body]
-    return list(zip(inputs, found[len(found) - len(inputs) :], strict=False)) if len(found) >= len(inputs) else []
+    return (
+        list(zip(inputs, found[len(found) - len(inputs) :], strict=False))
+        if len(found) >= len(inputs)
+        else []
+    )
 
 
 def _token_results(program: Program, node: Node | None, tokens: Tokens) -> list[int]:
@@ -87,7 +95,9 @@ def _token_results(program: Program, node: Node | None, tokens: Tokens) -> list[
         mine = tokens[body]
         output = program.graphs[body].output
         parts = output if isinstance(output, tuple) else ()
-        found = [index for index, part in enumerate(parts) if type(part) is Ref and part.name in mine] or found
+        found = [
+            index for index, part in enumerate(parts) if type(part) is Ref and part.name in mine
+        ] or found
     return found
 
 
@@ -99,10 +109,15 @@ def _rewritten(program: Program, name: str, tokens: Tokens) -> Graph:
         if node.name in mine:
             continue
         if type(node.do) is Call and any(ref in mine for ref in node.refs()):
-            raise UnsupportedProgram(f"graph {name!r}: the module call {node.name} takes an effect token; do this before outline")
+            raise UnsupportedProgram(
+                f"graph {name!r}: the module call {node.name} takes an effect token; do this before outline"
+            )
         source, index = node.projection or ("", 0)
         if source and (gone := _token_results(program, graph.by_name.get(source), tokens)):
-            edit.put(number, node.evolve(args=(Ref(source), index - sum(number < index for number in gone))))
+            edit.put(
+                number,
+                node.evolve(args=(Ref(source), index - sum(number < index for number in gone))),
+            )
         elif inner := bodies_run_by(node):
             _check_uses(program, node, inner, mine, tokens)
             edit.put(number, _without_operands(node, mine, _token_results(program, node, tokens)))
@@ -111,11 +126,16 @@ def _rewritten(program: Program, name: str, tokens: Tokens) -> Graph:
         return edit.graph(inputs=inputs, output=_without(graph.output, mine))
     specs = program.signature.outputs
     return edit.graph(
-        inputs=inputs, output=tuple([arg for arg, spec in zip(graph.output, specs, strict=True) if type(spec) is not Token])
+        inputs=inputs,
+        output=tuple(
+            [arg for arg, spec in zip(graph.output, specs, strict=True) if type(spec) is not Token]
+        ),
     )
 
 
-def _check_uses(program: Program, node: Node, bodies: Sequence[str], mine: Collection[str], tokens: Tokens) -> None:
+def _check_uses(
+    program: Program, node: Node, bodies: Sequence[str], mine: Collection[str], tokens: Tokens
+) -> None:
     for body in bodies:
         for formal, leaf in _passed(program, node, body):
             if formal.name in tokens[body] and not (type(leaf) is Ref and leaf.name in mine):
@@ -128,7 +148,9 @@ def _without_operands(node: Node, tokens: Collection[str], gone: list[int]) -> N
     value = node.meta.get("val")
     meta: Meta = node.meta
     if gone and isinstance(value, tuple | list):
-        meta = freeze_meta({**meta, "val": tuple([part for index, part in enumerate(value) if index not in gone])})
+        meta = freeze_meta(
+            {**meta, "val": tuple([part for index, part in enumerate(value) if index not in gone])}
+        )
     args: Any = _without(node.args, tokens)
     return node.evolve(args=args, meta=meta)
 
@@ -147,7 +169,9 @@ def _without(arg: Arg, tokens: Collection[str], *, depth: int = 2) -> Arg:
 WITH_EFFECTS = "higher_order.with_effects"
 
 
-@transformation(proven=True, establishes={"token free"}, laws=["ordered operators run in the same order"])
+@transformation(
+    proven=True, establishes={"token free"}, laws=["ordered operators run in the same order"]
+)
 def remove_effect_tokens(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
     """Turn effect tokens into ordered effects.
 
@@ -180,8 +204,12 @@ def remove_effect_tokens(program: Program, *, fuel: Fuel = UNLIMITED) -> Program
     """
     specs = (*program.signature.inputs, *program.signature.outputs)
     threaded = [name for name in program.order if any(map(_threads, program.graphs[name].distinct))]
-    result = program.with_graphs({name: _unthreaded(program.graphs[name], fuel) for name in threaded})
-    if any(type(spec) is Token for spec in specs) and fuel.burn("take the tokens from the signature"):
+    result = program.with_graphs(
+        {name: _unthreaded(program.graphs[name], fuel) for name in threaded}
+    )
+    if any(type(spec) is Token for spec in specs) and fuel.burn(
+        "take the tokens from the signature"
+    ):
         return without_tokens(result)
     return result
 
@@ -202,7 +230,9 @@ def _unthreaded(graph: Graph, fuel: Fuel) -> Graph:
             tokens[node.name], target, *rest = node.args
             count = results[node.name] = _results(target, rest)
             op = Op(op_name(target), evolve(effects_of(target), ordered=True), target)
-            edit.put(number, node.evolve(do=op, args=tuple(rest), meta=_without_token(node.meta, count)))
+            edit.put(
+                number, node.evolve(do=op, args=tuple(rest), meta=_without_token(node.meta, count))
+            )
         elif source in results and index == 0:
             edit.drop(node.name, tokens[source])
         elif source in results and results[source] <= 1:

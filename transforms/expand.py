@@ -97,7 +97,11 @@ def own_bodies(program: Program, *, at_most: int, keep: frozenset[str] = frozens
         )
     work = _Expansion(program, counts, keep)
     made = program.with_graphs(work.graphs(), only=True)
-    return made if len(work.signatures) == len(program.call_signatures) else made.evolve(call_signatures=pmap(work.signatures))
+    return (
+        made
+        if len(work.signatures) == len(program.call_signatures)
+        else made.evolve(call_signatures=pmap(work.signatures))
+    )
 
 
 @define
@@ -127,10 +131,19 @@ class _Expansion:
         self.assigned: set[str] = set()
         """Graphs already assigned to a call under their original id."""
         self.numbers: set[tuple[str, int]] = set()
-        stacks = {name: {frame for node in program.graphs[name].nodes for frame in node.stack} for name in counts}
-        self.staying = {(join(path, frame.path), frame.call) for name, path in instances(program) for frame in stacks[name]}
+        stacks = {
+            name: {frame for node in program.graphs[name].nodes for frame in node.stack}
+            for name in counts
+        }
+        self.staying = {
+            (join(path, frame.path), frame.call)
+            for name, path in instances(program)
+            for frame in stacks[name]
+        }
         """Calls that stay flat: their numbers are taken."""
-        self.signatures = {frame: program.call_signatures[frame] for frame in program.call_signatures}
+        self.signatures = {
+            frame: program.call_signatures[frame] for frame in program.call_signatures
+        }
         self.last: dict[str, int] = {}
         """For modules with preserved signatures: the largest number of a call that has a signature."""
         for frame in self.signatures:
@@ -153,7 +166,11 @@ class _Expansion:
                 self.done[level.name] = level.graph.with_nodes(self.levels.pop().nodes)
                 continue
             node = level.nodes[number]
-            level.nodes[number] = self._called(node, node.do, level) if type(node.do) is Call else self._operator(node, level)
+            level.nodes[number] = (
+                self._called(node, node.do, level)
+                if type(node.do) is Call
+                else self._operator(node, level)
+            )
         return self.done
 
     def _open(self, source: str, name: str, path: str, values: Run) -> None:
@@ -184,7 +201,11 @@ class _Expansion:
         path = join(level.path, call.instance.path)
         frame = self._numbered(Frame(path, call.instance.call))
         # The id of a deduplicated body is not a module path; copies are named after their modules.
-        one = call.graph.partition("@")[0] in self.paths or not self.paths or self.counts[call.graph] == 1
+        one = (
+            call.graph.partition("@")[0] in self.paths
+            or not self.paths
+            or self.counts[call.graph] == 1
+        )
         name = self._id(call.graph, str(frame), keeps=one)
         self._open(call.graph, name, path, self.values.inner(level.values, node, call.graph))
         if name == call.graph and frame.call == call.instance.call:
@@ -193,7 +214,10 @@ class _Expansion:
 
     def _operator(self, node: Node, level: _Level) -> Node:
         sources = bodies_in(node.args, node.kwargs)
-        opened = [(source, source if source in self.keep else self._id(source, source)) for source in sources]
+        opened = [
+            (source, source if source in self.keep else self._id(source, source))
+            for source in sources
+        ]
         for source, name in reversed(opened):
             if source not in self.keep or source not in self.assigned:
                 self._open(source, name, level.path, self.values.inner(level.values, node, source))
@@ -221,7 +245,10 @@ class _Expansion:
         while (
             (path, call) in self.numbers
             or (path, call) in self.staying
-            or (signature != self.signatures.get(Frame(path, call)) and (signature is None or call <= self.last[path]))
+            or (
+                signature != self.signatures.get(Frame(path, call))
+                and (signature is None or call <= self.last[path])
+            )
         ):
             call += 1
         self.next[path, signature is None] = call + 1

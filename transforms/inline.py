@@ -37,7 +37,10 @@ def inlined(program: Program, graph: Graph, *, into: Callable[[str], bool]) -> G
     """
     work = _Inlining(program, graph, into)
     nodes = work.run()
-    inputs, nodes = with_replaced_origins(graph.inputs, work.replaced), with_replaced_origins(nodes, work.replaced)
+    inputs, nodes = (
+        with_replaced_origins(graph.inputs, work.replaced),
+        with_replaced_origins(nodes, work.replaced),
+    )
     return Graph(inputs, nodes, work.use(graph.output, work.outermost))
 
 
@@ -60,7 +63,9 @@ class _Inlining:
         self.into = into
         self.join = join if graph is program.main else nested
         self.names = Names(formal.name for formal in graph.inputs)
-        self.outermost = _Level(iter(graph.nodes), {}, Relocation(partial(self.join, "")), None, graph.output)
+        self.outermost = _Level(
+            iter(graph.nodes), {}, Relocation(partial(self.join, "")), None, graph.output
+        )
         self.levels = [self.outermost]
         self.replaced: dict[str, list[Meta]] = {}
         """The metadata of the values that each value replaces: inputs of bodies and results of calls."""
@@ -88,11 +93,16 @@ class _Inlining:
 
     def _enter(self, node: Node, call: Call, level: _Level) -> _Level:
         body = self.program.graphs[call.graph]
-        known = {formal.name: self.use(arg, level) for formal, arg in zip(body.inputs, node.args, strict=True)}
+        known = {
+            formal.name: self.use(arg, level)
+            for formal, arg in zip(body.inputs, node.args, strict=True)
+        }
         for formal in body.inputs:
             self._replaces(known[formal.name], formal.meta)
         frame = level.written.frame(call.instance)
-        inside = Relocation(partial(self.join, frame.path), (*level.written.stack(node.stack), frame))
+        inside = Relocation(
+            partial(self.join, frame.path), (*level.written.stack(node.stack), frame)
+        )
         return _Level(iter(body.nodes), known, inside, node, body.output)
 
     def _projected(self, node: Node, level: _Level) -> bool:
@@ -123,7 +133,11 @@ class _Inlining:
     establishes={"flat"},
     forgets={"outlined", "deduplicated"},
     inverse="outline",
-    laws=["outlining gives back the hierarchy", "the operators run in the same order", "no graph calls a module afterwards"],
+    laws=[
+        "outlining gives back the hierarchy",
+        "the operators run in the same order",
+        "no graph calls a module afterwards",
+    ],
 )
 def inline(program: Program, *, at_most: int = LIMIT, fuel: Fuel = UNLIMITED) -> Program:
     """Replace module calls by their bodies.
@@ -160,7 +174,9 @@ def inline(program: Program, *, at_most: int = LIMIT, fuel: Fuel = UNLIMITED) ->
     if not _called(program):
         return program
     filled = _without_empty_calls(program)
-    own = own_bodies(filled, at_most=at_most, keep=frozenset(filled.bottom_up) - placed(filled) - _called(filled))
+    own = own_bodies(
+        filled, at_most=at_most, keep=frozenset(filled.bottom_up) - placed(filled) - _called(filled)
+    )
     gone = _called(own)
     if not fuel.burn("inline", len(gone), "bodies"):
         return program
@@ -169,9 +185,18 @@ def inline(program: Program, *, at_most: int = LIMIT, fuel: Fuel = UNLIMITED) ->
     for name, (path, *_) in all_instances(own).items():
         graph = own.graphs[name]
         if name not in gone and any(type(node.do) is not Op for node in graph.nodes):
-            whole, inside = inlined(own, graph, into=gone.__contains__), Relocation(partial(join, path))
-            made = whole.with_nodes([node.evolve(do=inside.do(node.do)) for node in whole.nodes]) if path else whole
-            graphs[name] = graph if made == graph else made  # the body of an operator may read state without calls
+            whole, inside = (
+                inlined(own, graph, into=gone.__contains__),
+                Relocation(partial(join, path)),
+            )
+            made = (
+                whole.with_nodes([node.evolve(do=inside.do(node.do)) for node in whole.nodes])
+                if path
+                else whole
+            )
+            graphs[name] = (
+                graph if made == graph else made
+            )  # the body of an operator may read state without calls
     return own.evolve(graphs=pmap(graphs))
 
 
@@ -188,4 +213,6 @@ def _without_empty_calls(program: Program) -> Program:
 
 def _called(program: Program) -> frozenset[str]:
     graphs = [program.graphs[name] for name in program.order]
-    return frozenset([node.do.graph for graph in graphs for node in graph.callers if type(node.do) is Call])
+    return frozenset(
+        [node.do.graph for graph in graphs for node in graph.callers if type(node.do) is Call]
+    )

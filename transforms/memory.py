@@ -29,7 +29,14 @@ def computes(effect: NodeEffects) -> bool:
     >>> computes(NodeEffects(aliases=("x",))), computes(NodeEffects(random=True))
     (True, False)
     """
-    acts = effect.writes or effect.writes_slots or effect.random or effect.ordered or effect.domains or effect.completes
+    acts = (
+        effect.writes
+        or effect.writes_slots
+        or effect.random
+        or effect.ordered
+        or effect.domains
+        or effect.completes
+    )
     return not acts and effect.scope == (0, 0)
 
 
@@ -55,9 +62,13 @@ class Memory:
         self.sets: UnionFind = storages(program, self.graph, list(effects))
         self.written: set[object] = set()
         """The sets that some node writes."""
-        if name != program.root and any(effect.writes or effect.writes_slots or effect.completes for effect in effects):
+        if name != program.root and any(
+            effect.writes or effect.writes_slots or effect.completes for effect in effects
+        ):
             for key in list(self._keys_outside()):
-                self.sets.join(OUTSIDE, key)  # its callers determine which inputs and which state alias
+                self.sets.join(
+                    OUTSIDE, key
+                )  # its callers determine which inputs and which state alias
         for effect in effects:
             self.written |= self.touched(effect)
         self.outside = {self.sets.find(key) for key in self._keys_outside()}
@@ -92,7 +103,9 @@ class Memory:
         if not self.written:
             return False
         effect = self.effects.get(name)
-        parts = [(name, number) for number in range(len(effect.results))] if effect is not None else []
+        parts = (
+            [(name, number) for number in range(len(effect.results))] if effect is not None else []
+        )
         return any(self.sets.find(key) in self.written for key in (name, *parts))
 
     def is_outside(self, name: str) -> bool:
@@ -103,7 +116,8 @@ class Memory:
         yield from [formal.name for formal in self.graph.inputs]
         for effect in self.effects.values():
             yield from [
-                slot_storage(self.program, slot) for slot in (*effect.aliases_slots, *effect.reads_slots, *effect.writes_slots)
+                slot_storage(self.program, slot)
+                for slot in (*effect.aliases_slots, *effect.reads_slots, *effect.writes_slots)
             ]
 
     def reaches_outside(self, effect: NodeEffects) -> bool:
@@ -128,7 +142,17 @@ def is_view(node: Node) -> bool:
 
 MAY_COPY = frozenset(
     f"aten::{name}"
-    for name in ("reshape", "reshape_as", "flatten", "ravel", "contiguous", "to", "cpu", "resolve_conj", "resolve_neg")
+    for name in (
+        "reshape",
+        "reshape_as",
+        "flatten",
+        "ravel",
+        "contiguous",
+        "to",
+        "cpu",
+        "resolve_conj",
+        "resolve_neg",
+    )
 )
 """Operators that return either a view or a copy of their operand, depending on its type and layout."""
 
@@ -150,7 +174,9 @@ def _layout(value: Any) -> Any:
     return cast("Any", described(value))[-2:] if isinstance(value, torch.Tensor) else None
 
 
-def is_layout_observed(node: Node, users: Callable[[str], Iterable[Node]], is_changed: Callable[[str], bool]) -> bool:
+def is_layout_observed(
+    node: Node, users: Callable[[str], Iterable[Node]], is_changed: Callable[[str], bool]
+) -> bool:
     """Return whether the strides of a value affect results: of operators that read them, or of views that are written.
 
     Views have them, too, and so have results with equal sizes and strides, such as those of pointwise operators.
@@ -173,13 +199,17 @@ def is_layout_observed(node: Node, users: Callable[[str], Iterable[Node]], is_ch
         for user in users(here.name):
             if type(user.do) is Op and user.do.name in STRIDED:
                 return True
-            if user.name not in seen and (is_view(user) or _layout(user.meta.get("val")) == _layout(here.meta.get("val"))):
+            if user.name not in seen and (
+                is_view(user) or _layout(user.meta.get("val")) == _layout(here.meta.get("val"))
+            ):
                 seen.add(user.name)
                 todo.append(user)
     return False
 
 
-STRIDED = frozenset({"aten.view.default", "aten.view.dtype", "aten._unsafe_view.default", "aten.as_strided.default"})
+STRIDED = frozenset(
+    {"aten.view.default", "aten.view.dtype", "aten._unsafe_view.default", "aten.as_strided.default"}
+)
 """Operators that depend on the strides of their operand."""
 
 
@@ -205,7 +235,10 @@ def output_aliases(graph: Graph, aliases: Callable[[str], Iterable[str]]) -> set
 
 
 def aliased(
-    result: str, among: Sequence[Node], effects_of: Callable[[Node], NodeEffects], copies: Callable[[Node], bool]
+    result: str,
+    among: Sequence[Node],
+    effects_of: Callable[[Node], NodeEffects],
+    copies: Callable[[Node], bool],
 ) -> tuple[set[object], list[Node], set[object]]:
     """Return what a result may alias: values and state from outside of some nodes, the nodes on the way, and all values.
 
@@ -245,4 +278,6 @@ def state_of_inputs(program: Program) -> dict[str, int]:
     {}
     """
     state, pairs = program.state, zip(program.main.inputs, program.signature.inputs, strict=False)
-    return {formal.name: state[spec.slot].cell for formal, spec in pairs if type(spec) is StateInput}
+    return {
+        formal.name: state[spec.slot].cell for formal, spec in pairs if type(spec) is StateInput
+    }

@@ -20,7 +20,15 @@ from ..ir.operators import CLONE, COPY
 from ..ir.origins import copied_meta
 from ..ir.program import Program
 from ..ir.rewriter import Rewriter
-from ..ir.signature import InputMutation, OutputSpec, StateInput, StateMutation, Token, UserInput, UserOutput
+from ..ir.signature import (
+    InputMutation,
+    OutputSpec,
+    StateInput,
+    StateMutation,
+    Token,
+    UserInput,
+    UserOutput,
+)
 from .shared_bodies import alike
 from .transformation import UNLIMITED, Fuel, transformation
 
@@ -41,7 +49,10 @@ class Mutation:
     requires={"flat", "state as inputs"},
     establishes={"mutations in place"},
     inverse="functionalize",
-    laws=["there is one copy_ for each mutation of the signature", "no read of old contents comes after the write"],
+    laws=[
+        "there is one copy_ for each mutation of the signature",
+        "no read of old contents comes after the write",
+    ],
 )
 def inplace_mutations(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
     """Turn returned mutations into in-place writes.
@@ -105,7 +116,10 @@ def _mutations(program: Program, fuel: Fuel) -> tuple[list[Mutation], list[int]]
         elif arg.name != target:  # returning the old value changes nothing
             found.append(Mutation(target, arg.name))
     # Independent writes are in the exporter's order, so that `functionalize` restores them.
-    rank = {formal.name: (formal.name not in slots, number) for number, formal in enumerate(graph.inputs)}
+    rank = {
+        formal.name: (formal.name not in slots, number)
+        for number, formal in enumerate(graph.inputs)
+    }
     return sorted(found, key=lambda mutation: rank[mutation.target]), kept
 
 
@@ -115,7 +129,10 @@ class _Writes:
     def __init__(self, program: Program, mutations: list[Mutation], kept: list[int]) -> None:
         self.source = program.main
         self.mutations = mutations
-        self.output = [(self.source.output[number], type(program.signature.outputs[number]) is UserOutput) for number in kept]
+        self.output = [
+            (self.source.output[number], type(program.signature.outputs[number]) is UserOutput)
+            for number in kept
+        ]
         """The other outputs, and whether the caller gets them."""
         self.effects: list[NodeEffects] = node_effects(program, self.source)
         self.memory: UnionFind = storages(program, self.source, self.effects)
@@ -127,25 +144,38 @@ class _Writes:
         written = {self.memory.find(mutation.target) for mutation in self.mutations}
         inputs = {self.memory.find(formal.name) for formal in self.source.inputs}
         overwritten = {view for mutation in self.mutations for view in self.views[mutation.target]}
-        output = [map_refs(arg, lambda ref: self._old_output(ref, overwritten)) for arg, _ in self.output]
+        output = [
+            map_refs(arg, lambda ref: self._old_output(ref, overwritten)) for arg, _ in self.output
+        ]
         # Values that share memory with a written tensor are saved before the first write.
-        saved = {m.value: self._clone(m.value) for m in self.mutations if self.memory.find(m.value) in written}
+        saved = {
+            m.value: self._clone(m.value)
+            for m in self.mutations
+            if self.memory.find(m.value) in written
+        }
         for mutation in self.mutations:
             place, stack = self._place(mutation)
             args = (Ref(mutation.target), saved.get(mutation.value, Ref(mutation.value)))
             meta = copied_meta(self.source.metas.get(mutation.value, EMPTY_META))
             copy = Node(self.edit.names.fresh("copy_"), COPY, args, (), stack, meta)
             self.edit.after(place, copy)
-            if self.memory.find(mutation.value) not in inputs:  # else the caller gets the other input
+            if (
+                self.memory.find(mutation.value) not in inputs
+            ):  # else the caller gets the other input
                 same = Ref(mutation.value), True
-                output = [Ref(copy.name) if known == same else arg for arg, known in zip(output, self.output, strict=True)]
+                output = [
+                    Ref(copy.name) if known == same else arg
+                    for arg, known in zip(output, self.output, strict=True)
+                ]
         return self.edit.graph(output=tuple(output))
 
     def _last_touches(self) -> tuple[dict[object, int], dict[object, int]]:
         uses: dict[object, int] = {}
         writes: dict[object, int] = {}
         find = self.memory.find
-        for number, (node, node_effect) in enumerate(zip(self.source.nodes, self.effects, strict=True)):
+        for number, (node, node_effect) in enumerate(
+            zip(self.source.nodes, self.effects, strict=True)
+        ):
             for name in node.refs():
                 uses[find(name)] = number
             uses[find(node.name)] = number
@@ -154,10 +184,14 @@ class _Writes:
         return uses, writes
 
     def _final(self, value: str) -> int:
-        return max(self.edit.position.get(value, -1), self.last_write.get(self.memory.find(value), -1))
+        return max(
+            self.edit.position.get(value, -1), self.last_write.get(self.memory.find(value), -1)
+        )
 
     def _place(self, mutation: Mutation) -> tuple[int, Stack]:
-        place = max(self._final(mutation.value), self.last_use.get(self.memory.find(mutation.target), -1))
+        place = max(
+            self._final(mutation.value), self.last_use.get(self.memory.find(mutation.target), -1)
+        )
         if place < 0:
             return -1, ()
         nodes = self.source.nodes
@@ -248,7 +282,9 @@ class _Backwards:
         copies = [node for node in self.graph.nodes if node.do == COPY and node.name in returned]
         self.final = [node.name for node in copies if node.refs()[-1] not in returned]
         """The writes whose result the caller gets, but not the value that they write."""
-        self.touched: set[object] = self._memory([name for name in returned if name not in self.final])
+        self.touched: set[object] = self._memory(
+            [name for name in returned if name not in self.final]
+        )
         """Memory read or written after the current node of the walk."""
         for spec in program.signature.outputs:
             if type(spec) is StateMutation:
@@ -264,8 +300,12 @@ class _Backwards:
 
     def walk(self) -> None:
         """Decide for every node whether it stays."""
-        for node, node_effect in zip(reversed(self.graph.nodes), reversed(self.effects), strict=True):
-            if self._is_last_write(node) and self.fuel.burn("return", node.args[1].name, "instead of", node.name):
+        for node, node_effect in zip(
+            reversed(self.graph.nodes), reversed(self.effects), strict=True
+        ):
+            if self._is_last_write(node) and self.fuel.burn(
+                "return", node.args[1].name, "instead of", node.name
+            ):
                 target, value = node.args[0].name, node.args[1].name
                 self.returned.append(Mutation(target, value))
                 self.edit.erase(node.name)
@@ -280,11 +320,21 @@ class _Backwards:
 
     def _is_last_write(self, node: Node) -> bool:
         match node:
-            case Node(do=Op() as do, args=(Ref(name=target), Ref(name=value)), kwargs=()) if do == COPY and target in self.index:
+            case Node(do=Op() as do, args=(Ref(name=target), Ref(name=value)), kwargs=()) if (
+                do == COPY and target in self.index
+            ):
                 mine, theirs = self.views[target], self.views[value]
-                takes = type(self.source.signature.inputs[self.index[target]]) in (StateInput, UserInput)
+                takes = type(self.source.signature.inputs[self.index[target]]) in (
+                    StateInput,
+                    UserInput,
+                )
                 is_given = any(mine & self.views[name] for name in self.final if name != node.name)
-                free = not mine & self.touched and not is_given and not mine & theirs and not theirs & self.written
+                free = (
+                    not mine & self.touched
+                    and not is_given
+                    and not mine & theirs
+                    and not theirs & self.written
+                )
                 was, now = self.values.get(target), self.values.get(value)
                 # copy_ broadcasts and converts, a returned mutation does not.
                 return takes and free and (was is None or now is None or alike(was, now))
@@ -294,10 +344,14 @@ class _Backwards:
     def _only_saves(self, node: Node) -> bool:
         # A clone that saved contents from a write that is now removed; clones of the user are not marked.
         match node:
-            case Node(do=Op() as do, args=(Ref(name=value),)) if do == CLONE and node.meta.get(SAVED) is True:
+            case Node(do=Op() as do, args=(Ref(name=value),)) if (
+                do == CLONE and node.meta.get(SAVED) is True
+            ):
                 saved = self._memory(write.target for write in self.returned) & self.views[value]
                 returned = bool(saved) or node.name in [write.value for write in self.returned]
-                return returned and node.name not in self.used and not self.views[value] & self.written
+                return (
+                    returned and node.name not in self.used and not self.views[value] & self.written
+                )
             case _:
                 return False
 
@@ -313,15 +367,28 @@ class _Backwards:
     def program(self) -> Program:
         """Return the program with the writes in its signature."""
         signature = self.source.signature
-        outputs: list[tuple[Arg, OutputSpec]] = list(zip(self.graph.output, signature.outputs, strict=True))
+        outputs: list[tuple[Arg, OutputSpec]] = list(
+            zip(self.graph.output, signature.outputs, strict=True)
+        )
         for write in self.returned:
             index = self.index[write.target]
             spec = signature.inputs[index]
-            outputs.append((Ref(write.value), StateMutation(spec.slot) if type(spec) is StateInput else InputMutation(index)))
-        position = {spec.slot: number for number, spec in enumerate(signature.inputs) if type(spec) is StateInput}
+            outputs.append(
+                (
+                    Ref(write.value),
+                    StateMutation(spec.slot) if type(spec) is StateInput else InputMutation(index),
+                )
+            )
+        position = {
+            spec.slot: number
+            for number, spec in enumerate(signature.inputs)
+            if type(spec) is StateInput
+        }
         outputs.sort(key=lambda entry: _rank(entry[1], position))
         graph = self.edit.graph(output=tuple([value for value, _ in outputs]))
-        return self.source.with_main(graph, signature=evolve(signature, outputs=tuple([spec for _, spec in outputs])))
+        return self.source.with_main(
+            graph, signature=evolve(signature, outputs=tuple([spec for _, spec in outputs]))
+        )
 
 
 def _rank(spec: OutputSpec, position: dict[str, int]) -> tuple[int, int]:

@@ -45,7 +45,10 @@ def trace_program(step: str, number: int, program: Program, before: Program | No
         program: after the step.
         before: the program before the step, if any.
     """
-    write_artifact(artifact_name(step, number), lambda: "nothing to do\n" if program is before else program.text())
+    write_artifact(
+        artifact_name(step, number),
+        lambda: "nothing to do\n" if program is before else program.text(),
+    )
 
 
 def artifact_name(step: str, number: int) -> str:
@@ -168,8 +171,14 @@ def check_order(program: Program, steps: Sequence[Callable[[Program], Program]])
             continue
         fact = step.lacks(facts)
         if fact is not None:
-            why = f"{invalidated[fact]} before it invalidates that" if fact in invalidated else "no earlier step establishes that"
-            raise PipelineError(f"step {number}, {step.name}, requires a program that is {fact!r}, but {why}; {ADVICE[fact]}")
+            why = (
+                f"{invalidated[fact]} before it invalidates that"
+                if fact in invalidated
+                else "no earlier step establishes that"
+            )
+            raise PipelineError(
+                f"step {number}, {step.name}, requires a program that is {fact!r}, but {why}; {ADVICE[fact]}"
+            )
         invalidated.update(dict.fromkeys(step.forgets & facts, step.name))
         facts = (facts - step.forgets) | step.establishes
 
@@ -217,7 +226,9 @@ class Rewrite:
         return escaped(f"rewrite {self.number} ({self.transformation}): {self.label}")
 
 
-def bisect(program: Program, transformation: Step | Sequence[Step], is_bad: Callable[[Program], bool]) -> Rewrite | None:
+def bisect(
+    program: Program, transformation: Step | Sequence[Step], is_bad: Callable[[Program], bool]
+) -> Rewrite | None:
     """Find the first rewrite that makes a program bad, by bisection.
 
     The transformation is run about twice the logarithm of its number of rewrites, with more and with less fuel, and ``is_bad``
@@ -248,26 +259,39 @@ def bisect(program: Program, transformation: Step | Sequence[Step], is_bad: Call
     True
     """
     a_program(program, "bisect", transformation=transformation, is_bad=is_bad)
-    a_function(is_bad, "is_bad of bisect", "a function of a program that returns whether it is wrong")
+    a_function(
+        is_bad, "is_bad of bisect", "a function of a program that returns whether it is wrong"
+    )
     argument: Any = transformation
-    steps = tuple(map(as_step, argument if isinstance(argument, Iterable) and not callable(argument) else (argument,)))
+    steps = tuple(
+        map(
+            as_step,
+            argument if isinstance(argument, Iterable) and not callable(argument) else (argument,),
+        )
+    )
     for number, step in enumerate(steps, 1):
         _check_step(number, step)
     if len(steps) == 1 and not (isinstance(steps[0], Transformation) and steps[0].takes_fuel):
         raise without_fuel(_name(steps[0]))
     for step in steps:
         if isinstance(step, Transformation) and dict(step.options).get("fuel") is not None:
-            raise FuelError(f"{step.name} has fuel bound to it, but bisect chooses the fuel: pass it without")
+            raise FuelError(
+                f"{step.name} has fuel bound to it, but bisect chooses the fuel: pass it without"
+            )
     check_order(program, steps)
     if is_bad(program):
-        raise FuelError("the program is already bad before any rewrite: start with one for which is_bad returns False")
+        raise FuelError(
+            "the program is already bad before any rewrite: start with one for which is_bad returns False"
+        )
     whole = _Run(program, steps, sys.maxsize)
     if not is_bad(whole.result):
         return None
     return _search(program, steps, whole, is_bad)
 
 
-def _search(program: Program, steps: Sequence[Step], whole: _Run, is_bad: Callable[[Program], bool]) -> Rewrite:
+def _search(
+    program: Program, steps: Sequence[Step], whole: _Run, is_bad: Callable[[Program], bool]
+) -> Rewrite:
     good, bad = _Run(program, steps, 0), whole
     less, enough = 0, len(whole.labels)
     if good.result is not program or not enough:

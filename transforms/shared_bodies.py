@@ -41,7 +41,9 @@ def placed(program: Program) -> frozenset[str]:
     found: set[str] = set()
     for name in program.bottom_up:
         graph = program.graphs[name]
-        if any(type(node.do) is not Op for node in graph.nodes) or not found.isdisjoint(graph.callees):
+        if any(type(node.do) is not Op for node in graph.nodes) or not found.isdisjoint(
+            graph.callees
+        ):
             found.add(name)
     return frozenset(found)
 
@@ -56,7 +58,11 @@ def bodies_before_callers(program: Program) -> dict[str, int]:
     {'': 0}
     """
     rank = {name: index for index, name in enumerate(program.bottom_up)}
-    if any(rank.get(inner, math.inf) >= number for name, number in rank.items() for inner in program.graphs[name].callees):
+    if any(
+        rank.get(inner, math.inf) >= number
+        for name, number in rank.items()
+        for inner in program.graphs[name].callees
+    ):
         check(program)
     return rank
 
@@ -72,7 +78,9 @@ def alike(left: Any, right: Any) -> bool:
     (True, False, False)
     """
     mine, theirs = cast("Any", described(left)), cast("Any", described(right))
-    return mine[:4] == theirs[:4] if isinstance(left, torch.Tensor) else mine == theirs  # without strides
+    return (
+        mine[:4] == theirs[:4] if isinstance(left, torch.Tensor) else mine == theirs
+    )  # without strides
 
 
 def common_meta(meta: Meta, others: Sequence[Meta]) -> Meta:
@@ -93,11 +101,21 @@ def common_values(meta: Meta, others: Sequence[Meta]) -> Meta:
     {'stack_trace': 'a'}
     """
     kept = [key for key in OF_A_CALL if key in meta and (key != "tensor_meta" or "val" not in meta)]
-    gone = {key for key in kept if not all_agree(meta[key], [other.get(key, ABSENT) for other in others])}
+    gone = {
+        key
+        for key in kept
+        if not all_agree(meta[key], [other.get(key, ABSENT) for other in others])
+    }
     if "tensor_meta" in meta and "val" in meta:  # it describes the value, except for this
-        grads = {getattr(each.get("tensor_meta"), "requires_grad", None) for each in (meta, *others)}
+        grads = {
+            getattr(each.get("tensor_meta"), "requires_grad", None) for each in (meta, *others)
+        }
         gone |= {"tensor_meta"} if "val" in gone or len(grads) > 1 else set()
-    return MappingProxyType({key: value for key, value in meta.items() if key not in gone}) if gone else meta
+    return (
+        MappingProxyType({key: value for key, value in meta.items() if key not in gone})
+        if gone
+        else meta
+    )
 
 
 ABSENT = object()
@@ -152,7 +170,9 @@ def with_common_names(graph: Graph, others: Sequence[AnyBody]) -> Graph:
         common = _common_stem(formal.name, [other.inputs[place].name for other in others])
         known[formal.name] = Ref(names.fresh(common or NEUTRAL_INPUT))
     for place, node in enumerate(graph.nodes):
-        known[node.name] = Ref(names.fresh(_wanted(node, [other.nodes[place].name for other in others])))
+        known[node.name] = Ref(
+            names.fresh(_wanted(node, [other.nodes[place].name for other in others]))
+        )
     return graph.renamed({old: new for old, new in known.items() if new.name != old})
 
 
@@ -230,7 +250,10 @@ def with_names(graph: Graph, wanted: Mapping[str, str]) -> Graph:
 
 
 def specialised(
-    program: Program, keys: Mapping[Instance, Hashable], rewritten: Callable[[Instance], Graph], names: Names
+    program: Program,
+    keys: Mapping[Instance, Hashable],
+    rewritten: Callable[[Instance], Graph],
+    names: Names,
 ) -> tuple[dict[str, Graph], dict[str, str]]:
     """Make one version of each body for each class of its instances.
 
@@ -275,14 +298,20 @@ def _calling(graph: Graph, path: str, version: Mapping[Instance, str]) -> Graph:
         return node.calling(lambda body: version.get((body, paths[body]), body))
 
     changed = {node.name: called(node) for node in graph.callers}
-    return graph.with_nodes([changed.get(node.name, node) for node in graph.nodes]) if changed else graph
+    return (
+        graph.with_nodes([changed.get(node.name, node) for node in graph.nodes])
+        if changed
+        else graph
+    )
 
 
 Item = TypeVar("Item", Node, Input)
 
 
 def ids_of(
-    members: Mapping[Hashable, Mapping[str, Sequence[str]]], types: Mapping[str, str | None], called: Container[str]
+    members: Mapping[Hashable, Mapping[str, Sequence[str]]],
+    types: Mapping[str, str | None],
+    called: Container[str],
 ) -> dict[Hashable, str]:
     """Return the ids of the kept bodies, by class of equal bodies.
 
@@ -309,7 +338,9 @@ def ids_of(
     return ids
 
 
-def shared_body(graph: Graph, others: Sequence[AnyBody], *, renamed: bool = True, raw: bool = False) -> Graph:
+def shared_body(
+    graph: Graph, others: Sequence[AnyBody], *, renamed: bool = True, raw: bool = False
+) -> Graph:
     """Return a body with names and metadata that hold for all bodies that it replaces.
 
     Args:
@@ -328,18 +359,29 @@ def shared_body(graph: Graph, others: Sequence[AnyBody], *, renamed: bool = True
     if others:
         shared = _with_common_meta(graph, others, raw=raw)
         return with_common_names(shared, others) if renamed else shared
-    reads = [(node.name, node.do.slot) for node in graph.nodes if type(node.do) is Get] if renamed else []
-    return with_names(graph, {name: word_of(slot) for name, slot in reads if not is_named_after(name, slot)})
+    reads = (
+        [(node.name, node.do.slot) for node in graph.nodes if type(node.do) is Get]
+        if renamed
+        else []
+    )
+    return with_names(
+        graph, {name: word_of(slot) for name, slot in reads if not is_named_after(name, slot)}
+    )
 
 
 def _with_common_meta(graph: Graph, others: Sequence[AnyBody], *, raw: bool) -> Graph:
     # Equal bodies have their values in the same order.
-    def common(merge: Callable[[Meta, Sequence[Meta]], Meta], item: Item, *same: Input | Node) -> Item:
+    def common(
+        merge: Callable[[Meta, Sequence[Meta]], Meta], item: Item, *same: Input | Node
+    ) -> Item:
         meta = merge(item.meta, [other.meta for other in same])
         return item if meta is item.meta else evolve(item, meta=meta)
 
     outside = common_values if raw else common_meta
-    inputs = [common(outside, *column) for column in zip(graph.inputs, *[other.inputs for other in others], strict=True)]
+    inputs = [
+        common(outside, *column)
+        for column in zip(graph.inputs, *[other.inputs for other in others], strict=True)
+    ]
     nodes = [
         common(outside if type(node.do) is Call else common_meta, node, *column)
         for node, *column in zip(graph.nodes, *[other.nodes for other in others], strict=True)

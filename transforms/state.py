@@ -26,7 +26,11 @@ from .transformation import ADVICE, UNLIMITED, Fuel, transformation
     establishes={"state sunk"},
     forgets={"state as inputs"},
     inverse="lift_state",
-    laws=["only reads are added", "no input is state afterwards", "each read lies below the module call that makes it"],
+    laws=[
+        "only reads are added",
+        "no input is state afterwards",
+        "each read lies below the module call that makes it",
+    ],
 )
 def sink_state(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
     """Read state where it is used instead of taking it as an input.
@@ -85,7 +89,11 @@ def _sunk_inputs(program: Program, sunk: Container[str], used: Container[str]) -
     establishes={"state as inputs"},
     forgets={"state sunk"},
     inverse="sink_state",
-    laws=["only reads are removed", "the root reads no state afterwards", "tied reads become one input"],
+    laws=[
+        "only reads are removed",
+        "the root reads no state afterwards",
+        "tied reads become one input",
+    ],
 )
 def lift_state(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
     """Take state as inputs instead of reading it.
@@ -120,10 +128,14 @@ def lift_state(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
     True
     """
     graph = program.main
-    reads = bool(program.signature.lifted) or any(type(node.do) is Get for _, node in program.nodes())
+    reads = bool(program.signature.lifted) or any(
+        type(node.do) is Get for _, node in program.nodes()
+    )
     if reads and any(type(node.do) is Call for node in graph.nodes):
         # The root has no reads, but the bodies that it calls may have some.
-        raise PipelineError(f"lift_state requires a program that is 'flat', but this one is not; {ADVICE['flat']}")
+        raise PipelineError(
+            f"lift_state requires a program that is 'flat', but this one is not; {ADVICE['flat']}"
+        )
     if not program.signature.lifted and not any(type(node.do) is Get for node in graph.nodes):
         return program
     return _Lifting(program).program() if fuel.burn("lift the state") else program
@@ -136,7 +148,9 @@ class _Lifting:
         self.source = source
         self.state = source.state
         self.reads = [node for node in source.main.nodes if type(node.do) is Get]
-        self.present = {spec.slot: formal.name for formal, spec in source.inputs if type(spec) is StateInput}
+        self.present = {
+            spec.slot: formal.name for formal, spec in source.inputs if type(spec) is StateInput
+        }
         """The inputs that are already state, by slot."""
         sunk = [place for place in source.signature.lifted if place.slot not in self.present]
         self.places = [(place.slot, place.behind) for place in sunk]
@@ -144,7 +158,10 @@ class _Lifting:
         self.slots = {*self.present, *(place.slot for place in sunk if place.used)}
         self.of_cell: dict[int, str] = {}
         """The slot of the input of each tensor; slots in use are preferred."""
-        for slot in (*self.present, *(place.slot for place in sorted(sunk, key=lambda place: not place.used))):
+        for slot in (
+            *self.present,
+            *(place.slot for place in sorted(sunk, key=lambda place: not place.used)),
+        ):
             self.of_cell.setdefault(self.state[slot].cell, slot)
         self._add_unknown()
 
@@ -196,7 +213,9 @@ class _Lifting:
         return wanted if any(node.name == wanted for node in reads) else names.fresh(wanted)
 
     def _order(self, formals: dict[str, Input]) -> list[tuple[Input, InputSpec]]:
-        waiting = grouped([(users, (formals[slot], StateInput(slot))) for slot, users in self.places])
+        waiting = grouped(
+            [(users, (formals[slot], StateInput(slot))) for slot, users in self.places]
+        )
         found: list[tuple[Input, InputSpec]] = []
         users = 0
         for formal, spec in self.source.inputs:

@@ -47,7 +47,9 @@ class Fuel:
 
     def __init__(self, limit: int | None = None) -> None:
         if limit is not None and (type(limit) is not int or limit < 0):
-            raise FuelError(f"fuel is a number of rewrites, an int of at least 0, or None for no limit, not {limit!r}")
+            raise FuelError(
+                f"fuel is a number of rewrites, an int of at least 0, or None for no limit, not {limit!r}"
+            )
         self.limit = limit
         self.refused = False
         """Whether a rewrite was not allowed: the transformation is incomplete."""
@@ -129,10 +131,15 @@ class Transformation:
 
     def __attrs_post_init__(self) -> None:
         # help(), doctest and editors read these from a function; a frozen class has to set them in its dict.
-        attributes = {name: getattr(self.apply, name, None) for name in ("__doc__", "__module__", "__name__", "__qualname__")}
+        attributes = {
+            name: getattr(self.apply, name, None)
+            for name in ("__doc__", "__module__", "__name__", "__qualname__")
+        }
         self.__dict__.update(attributes, __wrapped__=self.apply)
 
-    def __call__(self, program: Program = MISSING, *given: Any, fuel: int | None = None, **options: Any) -> Program:
+    def __call__(
+        self, program: Program = MISSING, *given: Any, fuel: int | None = None, **options: Any
+    ) -> Program:
         """Return the transformed program.
 
         Args:
@@ -151,7 +158,9 @@ class Transformation:
         """
         if program is MISSING:
             step = (
-                f"{self.name}.bind({', '.join([f'{name}=...' for name in options])})" if options else f"{self.name}, not called"
+                f"{self.name}.bind({', '.join([f'{name}=...' for name in options])})"
+                if options
+                else f"{self.name}, not called"
             )
             raise ArgumentError(
                 f"{self.name} takes a purefx Program, but was passed none; as a step of px.transform write {step}"
@@ -166,7 +175,9 @@ class Transformation:
             return self.apply(program, **options)
         except (LookupError, ValueError, RecursionError) as error:
             if not isinstance(error, PurefxError):
-                check(program)  # an invalid program, or one that nests too deep, is reported as such
+                check(
+                    program
+                )  # an invalid program, or one that nests too deep, is reported as such
             raise
         except TypeError:
             self._known(options)
@@ -193,12 +204,16 @@ class Transformation:
         a_program(program, self.name, **options)
         lacking = self.lacks(program.facts) and self.lacks(program.facts | observed(program))
         if lacking:
-            raise PipelineError(f"{self.name} requires a program that is {lacking!r}, but this one is not; {ADVICE[lacking]}")
+            raise PipelineError(
+                f"{self.name} requires a program that is {lacking!r}, but this one is not; {ADVICE[lacking]}"
+            )
         if fuel.limited and not self.takes_fuel:
             raise without_fuel(self.name)
         before = fuel.burnt
         with collector_paused() if self.proven else nullcontext():
-            result = self._applied(program, {**options, "fuel": fuel} if self.takes_fuel else options)
+            result = self._applied(
+                program, {**options, "fuel": fuel} if self.takes_fuel else options
+            )
         if a_result(result, self.name) is program:
             return program
         recorded = {**options, "fuel": fuel.burnt - before} if fuel.limited else options
@@ -240,10 +255,14 @@ class Transformation:
         return dict(list(signature(self.apply).parameters.items())[1:])
 
     def _by_position(self, given: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
-        names = [name for name, one in self._parameters.items() if one.kind is one.POSITIONAL_OR_KEYWORD]
+        names = [
+            name for name, one in self._parameters.items() if one.kind is one.POSITIONAL_OR_KEYWORD
+        ]
         if len(given) > len(names):
             by_position = " and ".join(["a program", *names])
-            raise ArgumentError(f"{self.name} takes {by_position} by position, and other options by keyword")
+            raise ArgumentError(
+                f"{self.name} takes {by_position} by position, and other options by keyword"
+            )
         twice = [name for name in names[: len(given)] if name in options]
         if twice:
             raise ArgumentError(f"{self.name} was passed {twice[0]!r} by position and by keyword")
@@ -255,7 +274,9 @@ class Transformation:
         unknown = [name for name in options if name not in known]
         if unknown and len(known) == len(self._parameters):
             there = ", ".join([f"{one}=" for one in known]) or "none"
-            raise ArgumentError(f"{self.name} has no option {unknown[0]!a}{did_you_mean(unknown[0], known)}; it has {there}")
+            raise ArgumentError(
+                f"{self.name} has no option {unknown[0]!a}{did_you_mean(unknown[0], known)}; it has {there}"
+            )
 
     @property
     def takes_fuel(self) -> bool:
@@ -316,7 +337,9 @@ def transformation(
     'idle'
     """
     if function is not None:  # pyright: ignore[reportUnnecessaryComparison]
-        raise ArgumentError(f"transformation makes a decorator, so call it: @transformation(); it was passed {kind_of(function)}")
+        raise ArgumentError(
+            f"transformation makes a decorator, so call it: @transformation(); it was passed {kind_of(function)}"
+        )
 
     def make(apply: Callable[..., Program]) -> Transformation:
         return Transformation(
@@ -356,7 +379,9 @@ def observed(program: Program) -> frozenset[str]:
     present = {type(node.do) for node in program.main.nodes}
     present |= {type(spec) for spec in (*signature.inputs, *signature.outputs)}
     if signature.lifted:
-        present.add(Get)  # sunk state that is unused, or read by bodies only, is not an input either
+        present.add(
+            Get
+        )  # sunk state that is unused, or read by bodies only, is not an input either
     return frozenset(fact for fact, kinds in ABSENT.items() if present.isdisjoint(kinds))
 
 

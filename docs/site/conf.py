@@ -35,7 +35,10 @@ python_maximum_signature_line_length = 100
 nitpicky = True
 nitpick_ignore_regex = [
     # Libraries whose sites cannot be asked without a network.
-    ("py:.*", r"(torch|collections|enum|os|pathlib|typing)\..*|ExportedProgram|FlatArgsAdapter|UnflattenedModule"),
+    (
+        "py:.*",
+        r"(torch|collections|enum|os|pathlib|typing)\..*|ExportedProgram|FlatArgsAdapter|UnflattenedModule",
+    ),
     ("py:.*", r"PipelineStage|ProcessGroup"),
     # What is inside: a signature or a field names it, and nobody writes it.
     (

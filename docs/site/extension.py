@@ -42,7 +42,10 @@ DIALECT = Config(napoleon_use_rtype=False)
 class Docstring(GoogleDocstring):
     """A docstring whose section of results is prose."""
 
-    def _consume_returns_section(self, preprocess_types: bool = False) -> list[tuple[str, str, list[str]]]:  # noqa: ARG002, FBT001, FBT002
+    def _consume_returns_section(
+        self,
+        preprocess_types: bool = False,  # noqa: ARG002, FBT001, FBT002
+    ) -> list[tuple[str, str, list[str]]]:
         lines = self._dedent(self._consume_to_next_section())
         return [("", "", lines)] if lines else []
 
@@ -56,7 +59,10 @@ class ProgramLexer(RegexLexer):
         "root": [
             (r"#.*|  in [^|\n]*", Comment),
             (r'"(?:\\.|[^"\\])*"', String),
-            (r"\b(program|graph|return|call|get|facts|modules|state|takes|gives|names|as)\b", Keyword),
+            (
+                r"\b(program|graph|return|call|get|facts|modules|state|takes|gives|names|as)\b",
+                Keyword,
+            ),
             (r"@[\w./]+", Name.Function),
             (r"\b[a-z_]+(?:\.\w+)+(?=\()", Name.Builtin),
             (r"-?\b\d[\d.e+-]*\b", Number),
@@ -66,10 +72,15 @@ class ProgramLexer(RegexLexer):
     }
 
 
-def read_docstring(app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
+def read_docstring(
+    app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]
+) -> None:
     """Turn the sections of a docstring into fields."""
     if what == "data":
-        lines[:] = [*comment(name.rpartition(".")[2], thing), ""]  # what the directive holds comes after it
+        lines[:] = [
+            *comment(name.rpartition(".")[2], thing),
+            "",
+        ]  # what the directive holds comes after it
     elif what not in {"attribute", "property"}:
         lines[:] = Docstring(lines, DIALECT, app, what, name, thing, options).lines()
 
@@ -87,7 +98,11 @@ def comment(name: str, thing: Any) -> list[str]:
 def read_signature(*event: Any) -> tuple[str, str] | None:
     """Say what a transformation is called with, which is not what its function gets."""
     shown, result = event[-2:]
-    return (shown.replace("fuel: Fuel = UNLIMITED", "fuel: int | None = None"), result) if "UNLIMITED" in (shown or "") else None
+    return (
+        (shown.replace("fuel: Fuel = UNLIMITED", "fuel: int | None = None"), result)
+        if "UNLIMITED" in (shown or "")
+        else None
+    )
 
 
 def draw_flowcharts(app: Sphinx, doctree: nodes.document) -> None:  # noqa: ARG001
@@ -106,11 +121,15 @@ def link_code(app: Sphinx, doctree: nodes.document, page: str) -> None:
         if match := NAME.fullmatch(text):
             found = app.env.domains.python_domain.objects.get(f"purefx.{match[1]}")
             if found:
-                node.replace_self(make_refnode(app.builder, page, found.docname, found.node_id, node.deepcopy()))
+                node.replace_self(
+                    make_refnode(app.builder, page, found.docname, found.node_id, node.deepcopy())
+                )
         elif SOURCE.fullmatch(text) and (ROOT / text).exists():
             node.replace_self(link_to(app, page, text, node))
     for node in list(doctree.findall(download_reference)):
-        path = (ROOT / page).parent.joinpath(node["reftarget"]).resolve().relative_to(ROOT).as_posix()
+        path = (
+            (ROOT / page).parent.joinpath(node["reftarget"]).resolve().relative_to(ROOT).as_posix()
+        )
         if path.endswith(".py"):
             node.replace_self(link_to(app, page, path, *node.children))
 
@@ -118,8 +137,12 @@ def link_code(app: Sphinx, doctree: nodes.document, page: str) -> None:
 def link_to(app: Sphinx, page: str, path: str, *inside: nodes.Node) -> nodes.reference:
     """Return a link to the page of a source file, which it asks for."""
     app.env.purefx_sources.add(path)
-    there = relative_uri(app.builder.get_target_uri(page), app.builder.get_target_uri(f"sources/{path}"))
-    return nodes.reference("", "", *[each.deepcopy() for each in inside], refuri=there, internal=True)
+    there = relative_uri(
+        app.builder.get_target_uri(page), app.builder.get_target_uri(f"sources/{path}")
+    )
+    return nodes.reference(
+        "", "", *[each.deepcopy() for each in inside], refuri=there, internal=True
+    )
 
 
 def source_of(app: Sphinx, module: str, name: str) -> str | None:
@@ -138,7 +161,9 @@ def source_pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
     """Iterate over the pages of the source files that are linked to."""
     for path in sorted(app.env.purefx_sources):
         text = (ROOT / path).read_text(encoding="utf-8")
-        shown = PygmentsBridge("html").highlight_block(text, "python", linenos="inline", lineanchors="line")
+        shown = PygmentsBridge("html").highlight_block(
+            text, "python", linenos="inline", lineanchors="line"
+        )
         yield f"sources/{path}", {"title": path, "body": f"<h1>{path}</h1>{shown}"}, "page.html"
 
 
@@ -151,8 +176,10 @@ def begin(app: Sphinx) -> None:
 def enter(app: Sphinx, failure: Exception | None) -> None:
     """Write a page at the root that leads to the first one."""
     if failure is None:
+        first = f"{app.config.root_doc}.html"
         page = (
-            f'<meta charset="utf-8"><meta http-equiv="refresh" content="0; url={app.config.root_doc}.html"><title>purefx</title>'
+            f'<meta charset="utf-8"><meta http-equiv="refresh" content="0; url={first}">'
+            "<title>purefx</title>"
         )
         (Path(app.outdir) / "index.html").write_text(f"{page}\n", encoding="utf-8")
 

@@ -56,7 +56,10 @@ def _placed(
     for _ in labels:
         for start, end, _text in edges:
             layer[end] = max(layer[end], layer[start] + 1)
-    sizes = {name: (max(map(len, label)) * LETTER + 2 * PAD, len(label) * LINE + 2 * PAD - 4) for name, label in labels.items()}
+    sizes = {
+        name: (max(map(len, label)) * LETTER + 2 * PAD, len(label) * LINE + 2 * PAD - 4)
+        for name, label in labels.items()
+    }
     along, over = (0, 1) if across else (1, 0)
     boxes: dict[str, Box] = {}
     position, widest = 2, max(size[over] for size in sizes.values())
@@ -70,7 +73,10 @@ def _placed(
             boxes[name] = (place[0], place[1], *sizes[name])
         position += max(sizes[name][along] for name in names) + gap
     size = [0, 0]
-    size[along], size[over] = position - gap + 2, max(box[over] + box[2 + over] for box in boxes.values()) + 4
+    size[along], size[over] = (
+        position - gap + 2,
+        max(box[over] + box[2 + over] for box in boxes.values()) + 4,
+    )
     return boxes, (size[0], size[1])
 
 
@@ -82,9 +88,14 @@ def _edge(boxes: Mapping[str, Box], edge: tuple[str, str, str], *, across: bool)
     one, other = (x + width, y + height // 2), (left, top + high // 2)
     between = any(one[0] < box[0] < other[0] and name != end for name, box in boxes.items())
     if not between:
-        path, at = f"M{one[0]} {one[1]} L{other[0]} {other[1]}", ((one[0] + other[0]) // 2, one[1] - 6)
+        path, at = (
+            f"M{one[0]} {one[1]} L{other[0]} {other[1]}",
+            ((one[0] + other[0]) // 2, one[1] - 6),
+        )
     else:  # over the boxes between
-        path = f"M{x + width // 2} {y} Q{(x + left + wide) // 2} {-BEND // 3} {left + wide // 2} {top}"
+        path = (
+            f"M{x + width // 2} {y} Q{(x + left + wide) // 2} {-BEND // 3} {left + wide // 2} {top}"
+        )
         at = ((x + left + wide) // 2, 14)
     words = f'<text x="{at[0]}" y="{at[1]}">{escape(text)}</text>' if text else ""
     return f'<path d="{path}" marker-end="url(#arrow)"/>{words}'

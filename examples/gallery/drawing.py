@@ -16,7 +16,11 @@ from examples.gallery.scene import Box, Scene
 HEIGHT, GAP, LAYER, LETTER, MARGIN, TITLE = 24, 14, 54, 7, 16, 36
 """Of boxes, between boxes, from layer to layer, of a letter, around a picture, above the boxes."""
 
-COLOURS = {"before": ("#ffebe9", "#cf222e"), "after": ("#dafbe1", "#1a7f37"), "": ("#f6f8fa", "#8c959f")}
+COLOURS = {
+    "before": ("#ffebe9", "#cf222e"),
+    "after": ("#dafbe1", "#1a7f37"),
+    "": ("#f6f8fa", "#8c959f"),
+}
 
 
 @frozen
@@ -42,11 +46,16 @@ def draw(scene: Scene) -> str:
     ]
     x = MARGIN
     for title, each in zip(("before", "after"), panels, strict=True):
-        lines += [f'<g transform="translate({x},{TITLE})">', f'<text y="-14" fill="#57606a">{title}</text>']
+        lines += [
+            f'<g transform="translate({x},{TITLE})">',
+            f'<text y="-14" fill="#57606a">{title}</text>',
+        ]
         lines += [*_edges(each), *_boxes(each, title), "</g>"]
         x += each.width + 2 * MARGIN
     middle = panels[0].width + 2 * MARGIN
-    lines.append(f'<line x1="{middle}" y1="{MARGIN}" x2="{middle}" y2="{height - MARGIN}" stroke="#d0d7de"/>')
+    lines.append(
+        f'<line x1="{middle}" y1="{MARGIN}" x2="{middle}" y2="{height - MARGIN}" stroke="#d0d7de"/>'
+    )
     return "\n".join([*lines, "</svg>", ""])
 
 
@@ -84,12 +93,25 @@ def _rows(boxes: Sequence[Box], layer: dict[str, int]) -> list[list[Box]]:
     rows: list[list[Box]] = [[] for _ in range(1 + max(layer.values(), default=0))]
     for box in boxes:
         rows[layer[box.name]].append(box)
-    near = {box.name: {*box.operands, *[other.name for other in boxes if box.name in other.operands]} for box in boxes}
+    near = {
+        box.name: {*box.operands, *[other.name for other in boxes if box.name in other.operands]}
+        for box in boxes
+    }
     for sweep in range(6):
-        place = {box.name: (number + 1) / (len(row) + 1) for row in rows for number, box in enumerate(row)}
+        place = {
+            box.name: (number + 1) / (len(row) + 1)
+            for row in rows
+            for number, box in enumerate(row)
+        }
         for row in rows[:: -1 if sweep % 2 else 1]:
-            row.sort(key=lambda box: round(sum(place[name] for name in near[box.name]) / max(len(near[box.name]), 1), 6))
-            place.update({box.name: (number + 1) / (len(row) + 1) for number, box in enumerate(row)})
+            row.sort(
+                key=lambda box: round(
+                    sum(place[name] for name in near[box.name]) / max(len(near[box.name]), 1), 6
+                )
+            )
+            place.update(
+                {box.name: (number + 1) / (len(row) + 1) for number, box in enumerate(row)}
+            )
     return rows
 
 
@@ -100,7 +122,9 @@ def _boxes(drawn: Panel, title: str) -> list[str]:
         x, y, width = drawn.left[box.name], drawn.layer[box.name] * LAYER, _width(box)
         shape = f'x="{x}" y="{y}" width="{width}" height="{HEIGHT}" rx="5"'
         lines.append(f'<rect {shape} fill="{fill}" stroke="{line}"/>')
-        lines.append(f'<text x="{x + width // 2}" y="{y + 16}" text-anchor="middle" fill="#1f2328">{escape(box.label)}</text>')
+        lines.append(
+            f'<text x="{x + width // 2}" y="{y + 16}" text-anchor="middle" fill="#1f2328">{escape(box.label)}</text>'
+        )
     return lines
 
 
@@ -112,5 +136,7 @@ def _edges(drawn: Panel) -> list[str]:
             x, y = drawn.left[name] + width[name] // 2, drawn.layer[name] * LAYER + HEIGHT
             to, down = drawn.left[box.name] + width[box.name] // 2, drawn.layer[box.name] * LAYER
             bend = (down - y) // 2
-            lines.append(f'<path d="M{x},{y} C{x},{y + bend} {to},{down - bend} {to},{down}" fill="none" stroke="#8c959f"/>')
+            lines.append(
+                f'<path d="M{x},{y} C{x},{y + bend} {to},{down - bend} {to},{down}" fill="none" stroke="#8c959f"/>'
+            )
     return lines

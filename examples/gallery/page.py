@@ -39,7 +39,10 @@ def name_of(file: ModuleType) -> str:
 
 def table() -> str:
     """Return the page down to the first rewrite."""
-    rows = [f"| [{each.REWRITING.name}](#{_anchor(each.REWRITING)}) | {_counts(each.REWRITING)} |\n" for each in FILES]
+    rows = [
+        f"| [{each.REWRITING.name}](#{_anchor(each.REWRITING)}) | {_counts(each.REWRITING)} |\n"
+        for each in FILES
+    ]
     return HEAD + "".join(rows)
 
 
@@ -64,9 +67,15 @@ def _counts(rewriting: Rewriting) -> str:
 
 
 def _anchor(rewriting: Rewriting) -> str:
-    return "".join(letter for letter in rewriting.name.lower() if letter.isalnum() or letter in " -").replace(" ", "-")
+    return "".join(
+        letter for letter in rewriting.name.lower() if letter.isalnum() or letter in " -"
+    ).replace(" ", "-")
 
 
 def _code(rewriting: Rewriting) -> str:
-    parts = [part for each in rewriting.written for part in (parts_of(each) if isinstance(each, px.Rule) else [each])]
+    parts = [
+        part
+        for each in rewriting.written
+        for part in (parts_of(each) if isinstance(each, px.Rule) else [each])
+    ]
     return "\n\n\n".join(inspect.getsource(part).rstrip() for part in parts)

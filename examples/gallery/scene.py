@@ -51,14 +51,25 @@ def scene(before: px.Program, after: px.Program, *, at: str | None = None) -> Sc
     """
     sides = [_side(before), _side(after)]
     differing = [_differing(*sides), _differing(*reversed(sides))]
-    first = at or next((name for each, side in zip(differing, sides, strict=True) for name in side if name in each), RETURN)
+    first = at or next(
+        (
+            name
+            for each, side in zip(differing, sides, strict=True)
+            for name in side
+            if name in each
+        ),
+        RETURN,
+    )
     place = _place(first, sides, differing)
     shown = [_around(place, side) for side in sides]
     boxes = [
         tuple([_box(side[name], names, name in differs) for name in side if name in names])
         for side, names, differs in zip(sides, shown, differing, strict=True)
     ]
-    lines = [_lines(node for name, node in side.items() if name in names) for side, names in zip(sides, shown, strict=True)]
+    lines = [
+        _lines(node for name, node in side.items() if name in names)
+        for side, names in zip(sides, shown, strict=True)
+    ]
     return Scene(boxes[0], boxes[1], tuple(unified_diff(*lines, n=99, lineterm=""))[3:])
 
 
@@ -79,7 +90,11 @@ def _literals(node: px.Node) -> Any:
 
 
 def _differing(side: dict[str, px.Node], other: dict[str, px.Node]) -> set[str]:
-    return {name for name, node in side.items() if name not in other or _literals(other[name]) != _literals(node)}
+    return {
+        name
+        for name, node in side.items()
+        if name not in other or _literals(other[name]) != _literals(node)
+    }
 
 
 def _place(first: str, sides: list[dict[str, px.Node]], differing: list[set[str]]) -> set[str]:
@@ -87,7 +102,13 @@ def _place(first: str, sides: list[dict[str, px.Node]], differing: list[set[str]
     every = differing[0] | differing[1]
     near: dict[str, set[str]] = {name: set() for name in every}
     for name in {**sides[0], **sides[1]}:
-        used = {each for side in sides if name in side for each in _operands(side[name]) if each in every}
+        used = {
+            each
+            for side in sides
+            if name in side
+            for each in _operands(side[name])
+            if each in every
+        }
         together = used | ({name} & every)
         for each in together:
             near[each] |= together
@@ -101,13 +122,24 @@ def _place(first: str, sides: list[dict[str, px.Node]], differing: list[set[str]
 
 def _around(place: set[str], side: dict[str, px.Node]) -> set[str]:
     """Return the names of a place and its neighbours; what is read is shown with what reads it."""
-    users = {name for name, node in side.items() if name not in place and place & set(_operands(node))}
+    users = {
+        name for name, node in side.items() if name not in place and place & set(_operands(node))
+    }
     operands = {each for name in place if name in side for each in _operands(side[name])}
-    return {name for name in place if name in side} | {name for name in operands if name in side} | users
+    return (
+        {name for name in place if name in side}
+        | {name for name in operands if name in side}
+        | users
+    )
 
 
 def _box(node: px.Node, shown: set[str], differs: bool) -> Box:
-    return Box(node.name, escaped(_label(node)), tuple([each for each in _operands(node) if each in shown]), differs)
+    return Box(
+        node.name,
+        escaped(_label(node)),
+        tuple([each for each in _operands(node) if each in shown]),
+        differs,
+    )
 
 
 def _label(node: px.Node) -> str:
@@ -118,8 +150,14 @@ def _label(node: px.Node) -> str:
             return node.name
         case px.Op(name=name):
             word = name.removeprefix("aten.").removeprefix("operator.").removesuffix(".default")
-            said = [_said(each) for each in (*node.args, *[value for _, value in node.kwargs]) if not refs_in((each,))]
-            return " ".join([word.partition(".")[0] if name.startswith("aten.") else word, *_short(said)])
+            said = [
+                _said(each)
+                for each in (*node.args, *[value for _, value in node.kwargs])
+                if not refs_in((each,))
+            ]
+            return " ".join(
+                [word.partition(".")[0] if name.startswith("aten.") else word, *_short(said)]
+            )
         case px.Call(graph=graph):
             return f"@{graph}"
 

@@ -68,7 +68,11 @@ class Rewriting:
             assert not px.verify(result, infer=True)
         graph_module: Any = exported.module()
         before = graph_module.code
-        modules = [px.lower(px.transform(results[0])), px.lower(results[1]), self.in_fx(graph_module) or graph_module]
+        modules = [
+            px.lower(px.transform(results[0])),
+            px.lower(results[1]),
+            self.in_fx(graph_module) or graph_module,
+        ]
         assert modules[2].code != before, f"{self.name}: nothing was rewritten in the graph module"
         self.by_hand(model)
         worst = max(self._difference(module, copy.deepcopy(model)) for module in modules)
@@ -90,18 +94,29 @@ class Rewriting:
     @property
     def lines(self) -> tuple[int, int]:
         """The lines of code of ours, and of the same in torch.fx."""
-        ours = [part for each in self.written for part in (parts_of(each) if isinstance(each, px.Rule) else [each])]
+        ours = [
+            part
+            for each in self.written
+            for part in (parts_of(each) if isinstance(each, px.Rule) else [each])
+        ]
         return sum(map(_lines, ours)), _lines(self.in_fx)
 
 
 def parts_of(rule: px.Rule) -> list[Callable[..., Any]]:
     """Return the functions that a rule is written as: what it looks for, and what stands in its place."""
-    return [rule.written] if rule.replacement in (rule.written, None) else [rule.written, rule.replacement]
+    return (
+        [rule.written]
+        if rule.replacement in (rule.written, None)
+        else [rule.written, rule.replacement]
+    )
 
 
 def _lines(function: Callable[..., Any]) -> int:
     source = inspect.getsource(function)
-    return sum(bool(line.strip()) and not line.strip().startswith(("#", '"""')) for line in source.splitlines())
+    return sum(
+        bool(line.strip()) and not line.strip().startswith(("#", '"""'))
+        for line in source.splitlines()
+    )
 
 
 def owner_of(model: Any, path: str) -> tuple[Any, str]:

@@ -16,7 +16,18 @@ from examples.rewrites import (
     one_projection,
 )
 
-FILES = (linear_relu, attention, adapters, eight_bits, gelu_to_relu, batch_norm, one_projection, bfloat16, observers, clean_up)
+FILES = (
+    linear_relu,
+    attention,
+    adapters,
+    eight_bits,
+    gelu_to_relu,
+    batch_norm,
+    one_projection,
+    bfloat16,
+    observers,
+    clean_up,
+)
 
 ALL: tuple[Rewriting, ...] = tuple([each.REWRITING for each in FILES])
 

@@ -20,14 +20,19 @@ def adapt(m: px.Match) -> Any:
     if not fnmatch(m.path, WHERE):
         return None
     x, (rows, columns) = m.arguments["input"], m.arguments["weight"].shape
-    a, b = m.parameter("lora_a", torch.full((RANK, columns), 0.01)), m.parameter("lora_b", torch.full((rows, RANK), 0.02))
+    a, b = (
+        m.parameter("lora_a", torch.full((RANK, columns), 0.01)),
+        m.parameter("lora_b", torch.full((rows, RANK), 0.02)),
+    )
     return m.value + functional.linear(functional.linear(x, a), b)
 
 
 def in_fx(module: torch.fx.GraphModule) -> None:
     aten = torch.ops.aten
     for node in list(module.graph.nodes):
-        if node.target is not aten.linear.default or not fnmatch(node.args[1].target.rpartition(".")[0], WHERE):
+        if node.target is not aten.linear.default or not fnmatch(
+            node.args[1].target.rpartition(".")[0], WHERE
+        ):
             continue
         path = node.args[1].target.rpartition(".")[0]
         rows, columns = node.args[1].meta["val"].shape
@@ -56,7 +61,10 @@ class Adapted(torch.nn.Module):
     def __init__(self, linear: torch.nn.Linear) -> None:
         super().__init__()
         self.linear = linear
-        self.a, self.b = torch.full((RANK, linear.in_features), 0.01), torch.full((linear.out_features, RANK), 0.02)
+        self.a, self.b = (
+            torch.full((RANK, linear.in_features), 0.01),
+            torch.full((linear.out_features, RANK), 0.02),
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return what the layer gives, and the adapter."""

@@ -15,24 +15,51 @@ from examples.zoo import by_name
 X = Any
 
 
-@px.rule(where=lambda m: all(m.tensor(each) is not None for each in ("w", "weight", "bias", "mean", "var")))
-def normed(x: X, w: X, s: X, p: X, d: X, g: X, weight: X, bias: X, mean: X, var: X, mom: X, eps: X) -> X:
-    return torch.batch_norm(functional.conv2d(x, w, None, s, p, d, g), weight, bias, mean, var, False, mom, eps, False)
+@px.rule(
+    where=lambda m: all(
+        m.tensor(each) is not None for each in ("w", "weight", "bias", "mean", "var")
+    )
+)
+def normed(
+    x: X, w: X, s: X, p: X, d: X, g: X, weight: X, bias: X, mean: X, var: X, mom: X, eps: X
+) -> X:
+    return torch.batch_norm(
+        functional.conv2d(x, w, None, s, p, d, g), weight, bias, mean, var, False, mom, eps, False
+    )
 
 
 @normed.becomes
-def _(m: px.Match, x: X, w: X, s: X, p: X, d: X, g: X, weight: X, bias: X, mean: X, var: X, mom: X, eps: X) -> X:
+def _(
+    m: px.Match,
+    x: X,
+    w: X,
+    s: X,
+    p: X,
+    d: X,
+    g: X,
+    weight: X,
+    bias: X,
+    mean: X,
+    var: X,
+    mom: X,
+    eps: X,
+) -> X:
     tensors = [m.tensor(each) for each in (mean, var)]
     new = fuse_conv_bn_weights(m.tensor(w), None, *tensors, eps, m.tensor(weight), m.tensor(bias))
     for each in (w, weight, bias, mean, var):
         m.drop(each)
-    return functional.conv2d(x, m.parameter("weight", new[0]), m.parameter("bias", new[1]), s, p, d, g)
+    return functional.conv2d(
+        x, m.parameter("weight", new[0]), m.parameter("bias", new[1]), s, p, d, g
+    )
 
 
 def in_fx(module: torch.fx.GraphModule) -> None:
     aten = torch.ops.aten
     for node in list(module.graph.nodes):
-        if node.target is not aten.batch_norm.default or node.args[0].target is not aten.conv2d.default:
+        if (
+            node.target is not aten.batch_norm.default
+            or node.args[0].target is not aten.conv2d.default
+        ):
             continue
         conv = node.args[0]
         if len(conv.users) > 1 or node.args[5]:
@@ -61,5 +88,12 @@ def _tensor(module: torch.fx.GraphModule, name: str) -> torch.Tensor:
 
 
 REWRITING = Rewriting(
-    "batch norm", by_name("resnet"), normed, in_fx, lambda model: None, [normed], tolerance=1e-4, crosses_modules=True
+    "batch norm",
+    by_name("resnet"),
+    normed,
+    in_fx,
+    lambda model: None,
+    [normed],
+    tolerance=1e-4,
+    crosses_modules=True,
 )

@@ -37,4 +37,6 @@ def by_hand(model: Any) -> None:
     model.to(torch.bfloat16)
 
 
-REWRITING = Rewriting("bfloat16", llama(4), halved, in_fx, by_hand, [halved], tolerance=0.0, at="to_7")
+REWRITING = Rewriting(
+    "bfloat16", llama(4), halved, in_fx, by_hand, [halved], tolerance=0.0, at="to_7"
+)

@@ -11,7 +11,9 @@ from examples.zoo import llama
 
 
 def clean(program: px.Program) -> px.Program:
-    return px.transform(program, px.fold_constants, px.eliminate_common_subexpressions, px.eliminate_dead_code)
+    return px.transform(
+        program, px.fold_constants, px.eliminate_common_subexpressions, px.eliminate_dead_code
+    )
 
 
 def in_fx(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
@@ -23,4 +25,6 @@ def in_fx(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
     return made
 
 
-REWRITING = Rewriting("fold, CSE, DCE", llama(4), clean, in_fx, lambda model: None, [clean], at="expand")
+REWRITING = Rewriting(
+    "fold, CSE, DCE", llama(4), clean, in_fx, lambda model: None, [clean], at="expand"
+)

@@ -54,7 +54,9 @@ def in_fx(module: torch.fx.GraphModule) -> None:
 
 
 def by_hand(model: Any) -> None:
-    for path, _ in [(path, each) for path, each in model.named_modules() if isinstance(each, torch.nn.Linear)]:
+    for path, _ in [
+        (path, each) for path, each in model.named_modules() if isinstance(each, torch.nn.Linear)
+    ]:
         owner, name = owner_of(model, path)
         weight = getattr(owner, name).weight
         scale = weight.detach().abs().amax(1, keepdim=True) / 127

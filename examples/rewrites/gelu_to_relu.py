@@ -25,7 +25,9 @@ def _(m: px.Match, x: Any, how: Any) -> Any:
 def in_fx(module: torch.fx.GraphModule) -> None:
     for node in list(module.graph.nodes):
         paths = [path for path, _ in node.meta.get("nn_module_stack", {}).values()]
-        if node.target is torch.ops.aten.gelu.default and any(path in ("encoder.layer.0", "encoder.layer.1") for path in paths):
+        if node.target is torch.ops.aten.gelu.default and any(
+            path in ("encoder.layer.0", "encoder.layer.1") for path in paths
+        ):
             node.target, node.kwargs = torch.ops.aten.relu.default, {}
     module.recompile()
 

@@ -47,4 +47,6 @@ def in_fx(module: torch.fx.GraphModule) -> None:
     torch.fx.replace_pattern(module, pattern, replacement)
 
 
-REWRITING = Rewriting("linear + relu", by_name("t5"), fuse, in_fx, lambda model: None, [fuse], crosses_modules=True)
+REWRITING = Rewriting(
+    "linear + relu", by_name("t5"), fuse, in_fx, lambda model: None, [fuse], crosses_modules=True
+)

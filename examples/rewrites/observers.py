@@ -35,7 +35,9 @@ def by_hand(model: Any) -> None:
     seen: dict[str, Any] = {}
     for path, each in model.named_modules():
         if path.endswith(".mlp"):
-            each.register_forward_hook(lambda _, args, result, path=path: seen.__setitem__(path, result))
+            each.register_forward_hook(
+                lambda _, args, result, path=path: seen.__setitem__(path, result)
+            )
     plain = model.forward
     model.forward = lambda *args, **kwargs: (plain(*args, **kwargs), dict(seen))
 

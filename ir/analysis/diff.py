@@ -145,10 +145,20 @@ def diff(before: Program, after: Program) -> Diff:
     if before is after:
         return NOTHING
     mine, theirs = print_sections(before, after), print_sections(after, before)
-    found = [(word, hunks(_inside(word, mine[word]), _inside(word, theirs[word]))) for word in mine if word != "facts"]
-    lost, new = (tuple(map(spell_path, sorted(facts))) for facts in (before.facts - after.facts, after.facts - before.facts))
+    found = [
+        (word, hunks(_inside(word, mine[word]), _inside(word, theirs[word])))
+        for word in mine
+        if word != "facts"
+    ]
+    lost, new = (
+        tuple(map(spell_path, sorted(facts)))
+        for facts in (before.facts - after.facts, after.facts - before.facts)
+    )
     return Diff(
-        tuple([("facts", (Hunk(0, lost, new),))] * bool(lost or new) + [(word, edits) for word, edits in found if edits]),
+        tuple(
+            [("facts", (Hunk(0, lost, new),))] * bool(lost or new)
+            + [(word, edits) for word, edits in found if edits]
+        ),
         _other_contents(before.state, after.state, mine["state"], theirs["state"]),
         _graph_edits(before, after),
     )
@@ -156,16 +166,32 @@ def diff(before: Program, after: Program) -> Diff:
 
 def _inside(word: str, lines: list[str]) -> list[str]:
     # The lines of a section without its keyword and braces.
-    return [line.removeprefix("  ") for line in lines[1:-1]] if len(lines) > 1 else [line[len(word) + 1 :] for line in lines]
+    return (
+        [line.removeprefix("  ") for line in lines[1:-1]]
+        if len(lines) > 1
+        else [line[len(word) + 1 :] for line in lines]
+    )
 
 
-def _other_contents(before: State, after: State, mine: list[str], theirs: list[str]) -> tuple[str, ...]:
+def _other_contents(
+    before: State, after: State, mine: list[str], theirs: list[str]
+) -> tuple[str, ...]:
     if before.slots is after.slots:
         return ()
-    both = [(name, before[name].value, after[name].value) for name in before.order if name in before and name in after]
+    both = [
+        (name, before[name].value, after[name].value)
+        for name in before.order
+        if name in before and name in after
+    ]
     first = dict(zip(before.order, _inside("state", mine), strict=False))
     second = dict(zip(after.order, _inside("state", theirs), strict=False))
-    return tuple([name for name, old, new in both if first[name] == second.get(name) and not same_value(old, new)])
+    return tuple(
+        [
+            name
+            for name, old, new in both
+            if first[name] == second.get(name) and not same_value(old, new)
+        ]
+    )
 
 
 def _graph_edits(before: Program, after: Program) -> tuple[GraphEdit, ...]:
@@ -177,8 +203,14 @@ def _graph_edits(before: Program, after: Program) -> tuple[GraphEdit, ...]:
     for name in dict.fromkeys((*after.order, *before.order, *sorted(differ))):
         left, right = (mine.get(name), theirs.get(name)) if name in differ else (None, None)
         if left is not None and right is not None:
-            edit = GraphEdit(name, left, right, hunks(left.inputs, right.inputs), hunks(left.nodes, right.nodes))
-            found += [edit] if edit.inputs or edit.nodes or not same_arg(left.output, right.output) else []
+            edit = GraphEdit(
+                name, left, right, hunks(left.inputs, right.inputs), hunks(left.nodes, right.nodes)
+            )
+            found += (
+                [edit]
+                if edit.inputs or edit.nodes or not same_arg(left.output, right.output)
+                else []
+            )
         elif left is not right:
             found.append(GraphEdit(name, left, right))
     return tuple(found)
@@ -214,9 +246,15 @@ def summary(diff: Diff) -> str:
     """
     graphs, nodes = Counter[str](), Counter[str]()
     for edit in diff.graphs:
-        graphs["added" if edit.before is None else "removed" if edit.after is None else "changed"] += 1
+        graphs[
+            "added" if edit.before is None else "removed" if edit.after is None else "changed"
+        ] += 1
         nodes.update({kind: len(names) for kind, names in fates(edit.nodes).items()})
-    every = [(word, kind, counts[kind]) for word, counts in (("graph", graphs), ("node", nodes)) for kind in KINDS]
+    every = [
+        (word, kind, counts[kind])
+        for word, counts in (("graph", graphs), ("node", nodes))
+        for kind in KINDS
+    ]
     parts = [f"{counted(count, word)} {kind}" for word, kind, count in every if count]
     words = dict.fromkeys([word for word, _ in diff.sections] + ["state"] * bool(diff.contents))
     parts += [f"{', '.join(words)} changed"] if words else []
@@ -241,7 +279,9 @@ def fates(found: Hunks) -> dict[str, list[str]]:
     new = {node.name: node for hunk in found for node in hunk.added}
     fates: dict[str, list[str]] = {kind: [] for kind in KINDS}
     for name, node in new.items():
-        fates["added" if name not in gone else "moved" if gone[name] == node else "changed"].append(name)
+        fates["added" if name not in gone else "moved" if gone[name] == node else "changed"].append(
+            name
+        )
     fates["removed"] = [name for name in gone if name not in new]
     return fates
 
@@ -253,9 +293,16 @@ def _signed(sign: str, lines: Iterable[str]) -> list[str]:
 def _hunks(found: Hunks, word: str, printed: Callable[[Any], str]) -> list[str]:
     lines: list[str] = []
     for hunk in found:
-        if word != "entry" or hunk.start or hunk.above or hunk.below:  # a section that is replaced as a whole has no place
+        if (
+            word != "entry" or hunk.start or hunk.above or hunk.below
+        ):  # a section that is replaced as a whole has no place
             lines.append(f"@@ {word} {hunk.start}")
-        for sign, items in ((" ", hunk.above), ("-", hunk.removed), ("+", hunk.added), (" ", hunk.below)):
+        for sign, items in (
+            (" ", hunk.above),
+            ("-", hunk.removed),
+            ("+", hunk.added),
+            (" ", hunk.below),
+        ):
             lines += _signed(sign, map(printed, items))
     return lines
 
@@ -264,16 +311,26 @@ def _graph(edit: GraphEdit) -> list[str]:
     before, after, head = edit.before, edit.after, f"graph @{spell_path(edit.name)}"
     if before is None or after is None:
         sign, word, graph = ("+", "added", after) if before is None else ("-", "removed", before)
-        return [f"{head} {word}", *_signed(sign, print_graph(graph, name=edit.name).splitlines() if graph else ())]
+        return [
+            f"{head} {word}",
+            *_signed(sign, print_graph(graph, name=edit.name).splitlines() if graph else ()),
+        ]
     moved = set(fates(edit.nodes)["moved"])
 
     def node_line(node: Node) -> str:
         return print_node(node) + ("  ; moved" if node.name in moved else "")
 
-    lines = [f"{head} changed", *_hunks(edit.inputs, "input", lambda formal: spell_value(formal.name))]
+    lines = [
+        f"{head} changed",
+        *_hunks(edit.inputs, "input", lambda formal: spell_value(formal.name)),
+    ]
     lines += _hunks(edit.nodes, "node", node_line)
     if not same_arg(before.output, after.output):
-        lines += ["@@ return", f"- return {print_arg(before.output)}", f"+ return {print_arg(after.output)}"]
+        lines += [
+            "@@ return",
+            f"- return {print_arg(before.output)}",
+            f"+ return {print_arg(after.output)}",
+        ]
     return lines
 
 

@@ -63,7 +63,11 @@ def _digest(program: Program) -> str:
     for name in program.bottom_up:
         own, callees = own_identity(program.graphs[name])
         # In a cycle the last call is identified by its name alone.
-        known[name] = hash_of("\n".join([own, *[known.get(callee, callee) for callee in callees]])) if callees else own
+        known[name] = (
+            hash_of("\n".join([own, *[known.get(callee, callee) for callee in callees]]))
+            if callees
+            else own
+        )
     signature, state = program.signature, program.state
     inputs, constraints = _with_numbered_symbols(signature.inputs, program.constraints)
     parts = [
@@ -72,7 +76,9 @@ def _digest(program: Program) -> str:
         f"{signature.in_spec}{signature.out_spec}",
         repr([module.path for module in program.modules]),
         _digest_of_state(state),
-        *[_written(_described(state[name].value)) for name in state.modules],  # their owner may change them
+        *[
+            _written(_described(state[name].value)) for name in state.modules
+        ],  # their owner may change them
     ]
     return hash_of("\n".join(parts))
 
@@ -82,7 +88,12 @@ def _digest_of_state(state: State) -> str:
     return hash_of(
         repr(
             [
-                (name, kind.value, *facts, () if kind is SlotKind.MODULE else _described(state[name].value))
+                (
+                    name,
+                    kind.value,
+                    *facts,
+                    () if kind is SlotKind.MODULE else _described(state[name].value),
+                )
                 for name, (kind, facts) in zip(state, state.identities, strict=True)
             ]
         )
@@ -114,14 +125,20 @@ def alpha_equal(left: Program, right: Program) -> bool:
     return left is right or digest(left) == digest(right)
 
 
-def _with_numbered_symbols(inputs: tuple[InputSpec, ...], constraints: Constraints) -> tuple[Any, Any]:
+def _with_numbered_symbols(
+    inputs: tuple[InputSpec, ...], constraints: Constraints
+) -> tuple[Any, Any]:
     # Symbol names are arbitrary, so symbols are numbered in order, first those in the types of the inputs.
     met: dict[str, Expr] = {}
 
     def numbered(expr: Expr) -> Expr:
         if type(expr) is Sym:
             return met.setdefault(expr.name, Sym(f"{len(met)}"))
-        return Apply(expr.op, tuple([numbered(arg) for arg in expr.args])) if type(expr) is Apply else expr
+        return (
+            Apply(expr.op, tuple([numbered(arg) for arg in expr.args]))
+            if type(expr) is Apply
+            else expr
+        )
 
     specs: list[InputSpec] = []
     for spec in inputs:
@@ -130,7 +147,9 @@ def _with_numbered_symbols(inputs: tuple[InputSpec, ...], constraints: Constrain
             kind = evolve(kind, shape=tuple([numbered(size) for size in kind.shape]))
         elif type(kind) is NumberType and kind.expr is not None:
             kind = evolve(kind, expr=numbered(kind.expr))
-        specs.append(evolve(spec, type=kind) if type(spec) is UserInput and kind is not spec.type else spec)
+        specs.append(
+            evolve(spec, type=kind) if type(spec) is UserInput and kind is not spec.type else spec
+        )
     if not met and not constraints.ranges and not constraints.guards:
         return inputs, constraints
     ranges = [evolve(span, expr=numbered(span.expr)) for span in constraints.ranges]
@@ -157,7 +176,11 @@ def _described(value: Any) -> object:
         return type(value).__name__
     # Its code is unknown; its class and its state are known.
     state = value.state_dict(keep_vars=True)
-    tensors = [(name, describe_tensor(found)) for name, found in state.items() if isinstance(found, torch.Tensor)]
+    tensors = [
+        (name, describe_tensor(found))
+        for name, found in state.items()
+        if isinstance(found, torch.Tensor)
+    ]
     return (type(value).__module__, type(value).__qualname__, tensors)
 
 
@@ -170,7 +193,9 @@ def own_identity(graph: Graph) -> tuple[str, tuple[str, ...]]:
     ('body',)
     """
     callees = tuple([name for node in graph.nodes for name in node.callees])
-    return hash_of("\n".join(map(str, graph_tokens(graph, dict.fromkeys(callees, "callee"))))), callees
+    return hash_of(
+        "\n".join(map(str, graph_tokens(graph, dict.fromkeys(callees, "callee"))))
+    ), callees
 
 
 def graph_tokens(graph: Graph, callees: Mapping[str, Hashable]) -> list[Hashable]:
@@ -216,7 +241,10 @@ def graph_tokens(graph: Graph, callees: Mapping[str, Hashable]) -> list[Hashable
 
 
 def write_operands(
-    node: Node, tokens: list[Hashable], positions: Mapping[str, int], callees: Mapping[str, Hashable] = MappingProxyType({})
+    node: Node,
+    tokens: list[Hashable],
+    positions: Mapping[str, int],
+    callees: Mapping[str, Hashable] = MappingProxyType({}),
 ) -> None:
     """Add the operands of a node to the tokens of its body.
 
@@ -246,7 +274,9 @@ def write_operands(
         _write(value, tokens, positions, callees)
 
 
-def _write(arg: Any, tokens: list[Hashable], positions: Mapping[str, int], callees: Mapping[str, Hashable]) -> None:
+def _write(
+    arg: Any, tokens: list[Hashable], positions: Mapping[str, int], callees: Mapping[str, Hashable]
+) -> None:
     # Not ``repr``: after a repr that ran out of stack, attrs prints "..." for values at the same address; and ``shown`` prints
     # one placeholder for all deeply nested values.
     todo = [arg]
@@ -289,7 +319,11 @@ def literal_token(value: Any) -> str:
         return f"{kind.__name__} {_digits(value)}"
     if kind.__module__ == "torch":
         # The repr of dtype, device, layout, memory_format is unique; printing a symbolic number could install a guard.
-        return f"{kind.__name__} {id(value)}" if kind.__name__.startswith("Sym") else f"{kind.__name__} {value}"
+        return (
+            f"{kind.__name__} {id(value)}"
+            if kind.__name__.startswith("Sym")
+            else f"{kind.__name__} {value}"
+        )
     name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
     return f"{kind.__name__} {getattr(value, '__module__', '')}.{name or value!s}"
 

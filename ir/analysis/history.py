@@ -18,7 +18,17 @@ from ..errors import NamingError
 from ..graph import Call, Get, Graph, Input, Node, Op, Stack
 from ..meta import ORIGIN, Meta, source_line
 from ..names import did_you_mean, escaped, is_below, join
-from ..origins import INPUT, Imported, Origin, Place, Version, ancestors, made_of, origin_of, roots_at
+from ..origins import (
+    INPUT,
+    Imported,
+    Origin,
+    Place,
+    Version,
+    ancestors,
+    made_of,
+    origin_of,
+    roots_at,
+)
 from ..persistent import Displayed, grouped
 from ..program import Program
 from ..validation import NODE_NAME, a_program
@@ -50,10 +60,16 @@ def _tracked(name: str, graph: Graph) -> Graph:
     if all(ORIGIN in node.meta or type(node.do) is not Op for node in graph.nodes):
         return graph
     calls = {node.name for node in graph.nodes if type(node.do) is Call}
-    parts = {node.name for node in graph.nodes if node.projection is not None and node.projection[0] in calls}
+    parts = {
+        node.name
+        for node in graph.nodes
+        if node.projection is not None and node.projection[0] in calls
+    }
     return graph.with_nodes(
         [
-            _begun(node, name, node.do.name, node.stack) if type(node.do) is Op and node.name not in parts else node
+            _begun(node, name, node.do.name, node.stack)
+            if type(node.do) is Op and node.name not in parts
+            else node
             for node in graph.nodes
         ]
     )
@@ -103,9 +119,13 @@ def version_of(program: Program, step: str = "") -> Version:
     for name in program.order:
         for formal in program.graphs[name].inputs:
             origin = origin_of(formal.meta)
-            if origin is not None and origin not in found:  # the first place counts: inputs of bodies repeat it
+            if (
+                origin is not None and origin not in found
+            ):  # the first place counts: inputs of bodies repeat it
                 given.setdefault(origin, []).append(Place(name, formal.name, INPUT))
-    return Version(step, {origin: tuple(places) for origin, places in (*found.items(), *given.items())})
+    return Version(
+        step, {origin: tuple(places) for origin, places in (*found.items(), *given.items())}
+    )
 
 
 def versions(program: Program) -> Sequence[Version]:
@@ -126,7 +146,9 @@ def versions(program: Program) -> Sequence[Version]:
     return (*program.past[:-1], *[version_of(*pair) for pair in zip(programs, steps, strict=True)])
 
 
-def origins_at(program: Program, graph: str, name: str) -> tuple[list[Origin], list[tuple[str, str]]]:
+def origins_at(
+    program: Program, graph: str, name: str
+) -> tuple[list[Origin], list[tuple[str, str]]]:
     """Return the origins of a node (for a call, of its body) and the reads of state without one.
 
     Args:
@@ -152,7 +174,9 @@ def origins_at(program: Program, graph: str, name: str) -> tuple[list[Origin], l
             if place not in seen:
                 seen.add(place)
                 todo.append(place)
-    return list(found), sorted([(graph, name) for graph, name in seen if _reads(program, graph, name)])
+    return list(found), sorted(
+        [(graph, name) for graph, name in seen if _reads(program, graph, name)]
+    )
 
 
 def made_of_value(program: Program, graph: str, name: str) -> Meta:
@@ -175,7 +199,9 @@ def _reads(program: Program, graph: str, name: str) -> bool:
     return node is not None and type(node.do) is Get
 
 
-def _behind(program: Program, graph: str, name: str, found: dict[Origin, None]) -> list[tuple[str, str]]:
+def _behind(
+    program: Program, graph: str, name: str, found: dict[Origin, None]
+) -> list[tuple[str, str]]:
     # Add the origin of a value to `found`, and return its operands if it has none.  The origin of a call also covers the
     # values that the call replaces.
     here = program.graphs[graph]
@@ -191,8 +217,14 @@ def _behind(program: Program, graph: str, name: str, found: dict[Origin, None]) 
         return []
     if node is None:  # an input of a body: follow the arguments of the callers
         place = [formal.name for formal in here.inputs].index(name)
-        calls = [(where, caller) for where in program.order for caller in program.graphs[where].callers]
-        passed = [(where, call.args[place]) for where, call in calls if type(call.do) is Call and call.do.graph == graph]
+        calls = [
+            (where, caller) for where in program.order for caller in program.graphs[where].callers
+        ]
+        passed = [
+            (where, call.args[place])
+            for where, call in calls
+            if type(call.do) is Call and call.do.graph == graph
+        ]
         return [(where, arg.name) for where, arg in passed if type(arg) is Ref]
     if not called:
         return [(graph, whole)] if whole else []
@@ -226,7 +258,10 @@ class Change:
 
     def __str__(self) -> str:
         by = f" by {', '.join(self.rules)}" if self.rules not in ((), (self.step,)) else ""
-        return escaped(f"step {self.number}, {self.step}{by}: ") + f"{_listed(self.before)} -> {_listed(self.after)}"
+        return (
+            escaped(f"step {self.number}, {self.step}{by}: ")
+            + f"{_listed(self.before)} -> {_listed(self.after)}"
+        )
 
 
 @frozen
@@ -270,7 +305,11 @@ class Became(Displayed):
     """The step that removed the last of them; None if some remain."""
 
     def __str__(self) -> str:
-        left = f"gone since {self.gone_by}" if self.gone_by is not None else f"now {_listed(self.nodes)}"
+        left = (
+            f"gone since {self.gone_by}"
+            if self.gone_by is not None
+            else f"now {_listed(self.nodes)}"
+        )
         return "\n".join([str(self.node), *[f"  {change}" for change in self.changes], f"  {left}"])
 
 
@@ -299,14 +338,22 @@ def history(program: Program, name: str, *, graph: str | None = None) -> History
     place, path = _place_of(program, NODE_NAME.check(name, "history"), graph)
     found, reads = origins_at(program, place.graph, place.name)
     roots = roots_at(found, path)
-    nodes, inputs = ([one for one in roots if (one.op == INPUT) is is_input] for is_input in (False, True))
+    nodes, inputs = (
+        [one for one in roots if (one.op == INPUT) is is_input] for is_input in (False, True)
+    )
     state = _state_of(program, reads, path)
     if not (roots or state):
         raise NamingError(
             f"the origin of {place} is unknown: it was not imported, or with provenance=False, or a step made it "
             "without px.ir.made_of"
         )
-    return History(place, tuple(_changes_of(versions(program), found, place)), _in_order(nodes), _in_order(inputs), state)
+    return History(
+        place,
+        tuple(_changes_of(versions(program), found, place)),
+        _in_order(nodes),
+        _in_order(inputs),
+        state,
+    )
 
 
 def became(program: Program, name: str, *, graph: str = "", step: int = 0) -> Became:
@@ -332,8 +379,14 @@ def became(program: Program, name: str, *, graph: str = "", step: int = 0) -> Be
     every = versions(a_program(program, "became", name=name))
     name = NODE_NAME.check(name, "became")
     if not 0 <= step < len(every):
-        raise NamingError(f"step={step}: pass 0 to {len(every) - 1}, the number of steps of the program")
-    was = {(place.graph, place.name): (origin, place) for origin, places in every[step].places.items() for place in places}
+        raise NamingError(
+            f"step={step}: pass 0 to {len(every) - 1}, the number of steps of the program"
+        )
+    was = {
+        (place.graph, place.name): (origin, place)
+        for origin, places in every[step].places.items()
+        for place in places
+    }
     if (graph, name) not in was:
         known = [place for where, place in was if where == graph]
         raise NamingError(
@@ -347,7 +400,9 @@ def became(program: Program, name: str, *, graph: str = "", step: int = 0) -> Be
 # -- through the versions -------------------------------------------------------------------------------------------------------
 
 
-def _changes_of(every: Sequence[Version], origins: Iterable[Origin], place: Place) -> Iterable[Change]:
+def _changes_of(
+    every: Sequence[Version], origins: Iterable[Origin], place: Place
+) -> Iterable[Change]:
     # The changes of a node, the last one first.
     now, there = list(origins), (place,)
     for number in range(len(every) - 1, 0, -1):
@@ -361,7 +416,9 @@ def _changes_of(every: Sequence[Version], origins: Iterable[Origin], place: Plac
         now, there = older, was
 
 
-def _older(origins: Iterable[Origin], earlier: Mapping[Origin, Any]) -> tuple[list[Origin], tuple[str, ...]]:
+def _older(
+    origins: Iterable[Origin], earlier: Mapping[Origin, Any]
+) -> tuple[list[Origin], tuple[str, ...]]:
     # The ancestors of some origins in an earlier version, and the rules between.
     found, rules = dict[Origin, None](), dict[str, None]()
     todo, seen = list(reversed(list(origins))), set[Origin]()
@@ -398,7 +455,12 @@ def _forth(
     there = (place,)
     for number, version in enumerate(every[1:], 1):
         made = _made_of(version, origin)
-        now = tuple(sorted({one for new in made for one in version.places[new]}, key=lambda one: (one.graph, one.name)))
+        now = tuple(
+            sorted(
+                {one for new in made for one in version.places[new]},
+                key=lambda one: (one.graph, one.name),
+            )
+        )
         if now != there:
             _, rules = _older(made, every[number - 1].places)
             changes.append(Change(before + number, version.step, rules, there, now))
@@ -428,16 +490,22 @@ def _place_of(program: Program, name: str, graph: str | None) -> tuple[Place, st
         graph, _, name = name.rpartition(" / ")
     if graph is not None:
         graph, path = body_named(program, graph) or (graph, None)
-    has = [one for one in program.order if name in program.graphs[one].by_name and graph in (None, one)]
+    has = [
+        one for one in program.order if name in program.graphs[one].by_name and graph in (None, one)
+    ]
     if len(has) > 1 and program.root not in has:
-        raise NamingError(f"{len(has)} graphs have a node {name!a}: pass graph=, one of {', '.join(map(ascii, has[:SHOWN]))}")
+        raise NamingError(
+            f"{len(has)} graphs have a node {name!a}: pass graph=, one of {', '.join(map(ascii, has[:SHOWN]))}"
+        )
     if not has:
         known = {node.name for one, node in program.nodes() if graph in (None, one)}
         where = "the program" if graph is None else f"{graph or 'the root'!a}"
         raise NamingError(f"no node {name!a} in {where}{did_you_mean(name, known)}")
     where = program.root if program.root in has else has[0]
     node = program.graphs[where].by_name[name]
-    return Place(where, name, action_of(node)), _path_of(node, [path] if path is not None else all_instances(program)[where])
+    return Place(where, name, action_of(node)), _path_of(
+        node, [path] if path is not None else all_instances(program)[where]
+    )
 
 
 def _path_of(node: Node, paths: Sequence[str]) -> str | None:
@@ -447,17 +515,31 @@ def _path_of(node: Node, paths: Sequence[str]) -> str | None:
     return paths[0] if len(paths) == 1 else None
 
 
-def _state_of(program: Program, reads: Sequence[tuple[str, str]], at: str | None) -> tuple[str, ...]:
+def _state_of(
+    program: Program, reads: Sequence[tuple[str, str]], at: str | None
+) -> tuple[str, ...]:
     # The state that some nodes read, from the root: of one module if it reads any, else of all.
     paths = all_instances(program) if reads else {}
-    slots = [(graph, do.slot) for graph, name in reads if type(do := program.graphs[graph].by_name[name].do) is Get]
+    slots = [
+        (graph, do.slot)
+        for graph, name in reads
+        if type(do := program.graphs[graph].by_name[name].do) is Get
+    ]
     every = [(path, join(path, slot)) for graph, slot in slots for path in paths.get(graph, ())]
-    mine = [(path, slot) for path, slot in every if at is not None and (path == at or is_below(path, at))]
+    mine = [
+        (path, slot)
+        for path, slot in every
+        if at is not None and (path == at or is_below(path, at))
+    ]
     return tuple(sorted({slot for _, slot in mine or every}))
 
 
 def _in_order(origins: Iterable[Imported]) -> tuple[Imported, ...]:
-    return tuple(sorted(origins, key=lambda one: (one.graph, one.stack[-1].path if one.stack else "", one.name)))
+    return tuple(
+        sorted(
+            origins, key=lambda one: (one.graph, one.stack[-1].path if one.stack else "", one.name)
+        )
+    )
 
 
 def _listed(places: Sequence[Place]) -> str:

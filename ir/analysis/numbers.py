@@ -47,7 +47,9 @@ SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 NUMBERS = (bool, int, float, *SYMBOLIC)
 
-SCHEMA_KINDS = frozenset({"IntType", "SymIntType", "FloatType", "SymFloatType", "BoolType", "SymBoolType", "NumberType"})
+SCHEMA_KINDS = frozenset(
+    {"IntType", "SymIntType", "FloatType", "SymFloatType", "BoolType", "SymBoolType", "NumberType"}
+)
 
 OF_NUMBERS = ("operator.", "math.", "torch.sym_", "torch._sym_", "builtins.")
 """Prefixes of the names of plain functions that map numbers to numbers."""
@@ -80,7 +82,9 @@ def numbers_in(graph: Graph, given: Collection[str] = ()) -> frozenset[str]:
     >>> sorted(numbers_in(Graph((Input("x"),), (size, twice), Ref("m"))))
     ['m', 'n']
     """
-    found = {formal.name for formal in graph.inputs if formal.name in given or is_number(formal.meta)}
+    found = {
+        formal.name for formal in graph.inputs if formal.name in given or is_number(formal.meta)
+    }
     for node in graph.nodes:
         known = is_number(node.meta)
         if known or (known is None and _by_operator(node, found)):
@@ -95,7 +99,9 @@ def _by_operator(node: Node, known: Collection[str]) -> bool:
         returns = schema_of(node.do.target).returns
         return bool(returns) and all(_kind(part.type) in SCHEMA_KINDS for part in returns)
     refs = node.refs()
-    return bool(refs) and node.do.name.startswith(OF_NUMBERS) and all(name in known for name in refs)
+    return (
+        bool(refs) and node.do.name.startswith(OF_NUMBERS) and all(name in known for name in refs)
+    )
 
 
 def _kind(kind: Any) -> str:
@@ -129,9 +135,13 @@ def too_much_work(target: object, args: Sequence[Any]) -> str | None:
         else:
             left, right = [len(arg) if isinstance(arg, SEQUENCES) else arg for arg in (left, right)]
             known = type(left) is int and type(right) is int
-            is_long = known and (left * right if target is operator.mul else left + right) > MOST_ITEMS
+            is_long = (
+                known and (left * right if target is operator.mul else left + right) > MOST_ITEMS
+            )
         return f"a result of more than {MOST_ITEMS} items" if is_long else None
-    is_large = type(left) in (int, bool) and type(right) in (int, bool) and bits(left, right) > MOST_BITS
+    is_large = (
+        type(left) in (int, bool) and type(right) in (int, bool) and bits(left, right) > MOST_BITS
+    )
     return f"a result of more than {MOST_BITS} bits" if is_large else None
 
 

@@ -62,14 +62,23 @@ class ArgumentTree:
         args, kwargs = EMPTY.children() if in_spec is None else in_spec.children()
         positional = tuple(args.children())
         keyword: dict[str, Any] = dict(zip(kwargs.context or (), kwargs.children(), strict=True))
-        by_place = [names[at] if at < len(names) else f"args[{at}]" for at in range(len(positional))]
+        by_place = [
+            names[at] if at < len(names) else f"args[{at}]" for at in range(len(positional))
+        ]
         labels = (*by_place, *map(str, keyword))
-        parameters = tuple([Parameter(label, by_name=at >= len(positional)) for at, label in enumerate(labels)])
+        parameters = tuple(
+            [Parameter(label, by_name=at >= len(positional)) for at, label in enumerate(labels)]
+        )
         specs = (*positional, *keyword.values())
         is_flat = all(spec.is_leaf() for spec in specs)
         first, named = example or ((), {})
-        examples = (*[first[at] if at < len(first) else None for at in range(len(positional))], *map(named.get, keyword))
-        return cls(positional, MappingProxyType(keyword), specs, labels, parameters, is_flat, examples)
+        examples = (
+            *[first[at] if at < len(first) else None for at in range(len(positional))],
+            *map(named.get, keyword),
+        )
+        return cls(
+            positional, MappingProxyType(keyword), specs, labels, parameters, is_flat, examples
+        )
 
     @property
     def keys(self) -> tuple[int | str, ...]:
@@ -80,14 +89,21 @@ class ArgumentTree:
     def places(self) -> list[tuple[int, tuple[Any, ...]]]:
         """For each leaf, the number of its argument and its keys in the pytree."""
         pairs = enumerate(zip(self.specs, self.examples, strict=True))
-        return [(number, path) for number, (spec, example) in pairs for path in key_paths(spec, example)]
+        return [
+            (number, path) for number, (spec, example) in pairs for path in key_paths(spec, example)
+        ]
 
     @property
     def paths(self) -> list[str]:
         """Each leaf as a caller writes it: ``x``, ``batch['ids'][0]``."""
         return [self.labels[number] + pytree.keystr(rest) for number, rest in self.places]
 
-    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any], plain: Sequence[Parameter] | None = None) -> Sequence[Any]:
+    def bind(
+        self,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        plain: Sequence[Parameter] | None = None,
+    ) -> Sequence[Any]:
         """Return the leaves of a call.
 
         Args:
@@ -101,9 +117,17 @@ class ArgumentTree:
         >>> ArgumentTree.of(pytree.tree_structure(((1,), {"k": 4}))).bind((1,), {"k": 2})
         [1, 2]
         """
-        if self.is_flat and plain is None and not self.keyword and not kwargs and len(args) == len(self.positional):
+        if (
+            self.is_flat
+            and plain is None
+            and not self.keyword
+            and not kwargs
+            and len(args) == len(self.positional)
+        ):
             return args
-        found = bind(plain or self.parameters, args, kwargs, takes="takes" if plain else "was exported with")
+        found = bind(
+            plain or self.parameters, args, kwargs, takes="takes" if plain else "was exported with"
+        )
         return self.flatten([found[label] for label in self.labels])
 
     def flatten(self, values: Sequence[Any]) -> list[Any]:
@@ -118,7 +142,11 @@ class ArgumentTree:
         if self.is_flat:
             return list(values)
         pairs = zip(values, self.specs, self.labels, strict=True)
-        return [leaf for value, spec, label in pairs for leaf in ([value] if spec.is_leaf() else flatten(value, spec, label))]
+        return [
+            leaf
+            for value, spec, label in pairs
+            for leaf in ([value] if spec.is_leaf() else flatten(value, spec, label))
+        ]
 
 
 def key_paths(spec: Any, value: Any = None) -> list[tuple[Any, ...]]:
@@ -157,8 +185,15 @@ def _keys(spec: Any) -> list[Any]:
         return [pytree.GetAttrKey(field) for field in fields_of(context)]
     kept = (context, *context) if isinstance(context, list | tuple) else ()
     for names in kept:
-        if isinstance(names, list | tuple) and len(names) == count and all(type(name) is str for name in names):
-            return [(pytree.GetAttrKey if dataclasses.is_dataclass(kind) else pytree.MappingKey)(name) for name in names]
+        if (
+            isinstance(names, list | tuple)
+            and len(names) == count
+            and all(type(name) is str for name in names)
+        ):
+            return [
+                (pytree.GetAttrKey if dataclasses.is_dataclass(kind) else pytree.MappingKey)(name)
+                for name in names
+            ]
     return [pytree.SequenceKey(number) for number in range(count)]
 
 
@@ -175,7 +210,10 @@ def leaf_ranges(specs: Iterable[Any]) -> list[range]:
     return found
 
 
-FX_CONTAINERS = (torch.fx.immutable_collections.immutable_list, torch.fx.immutable_collections.immutable_dict)
+FX_CONTAINERS = (
+    torch.fx.immutable_collections.immutable_list,
+    torch.fx.immutable_collections.immutable_dict,
+)
 """The containers that fx uses for lists and dicts among the arguments of a node."""
 
 
@@ -191,8 +229,12 @@ def flatten(value: Any, spec: Any, path: str) -> list[Any]:
     """
     if spec.is_leaf():
         return [value]
-    if spec.type is not _node_type(value) and not (isinstance(value, FX_CONTAINERS) and isinstance(value, spec.type)):
-        raise InputError(f"argument {path}: expected a {_type_name(spec)}, got a {type(value).__name__}")
+    if spec.type is not _node_type(value) and not (
+        isinstance(value, FX_CONTAINERS) and isinstance(value, spec.type)
+    ):
+        raise InputError(
+            f"argument {path}: expected a {_type_name(spec)}, got a {type(value).__name__}"
+        )
     if spec.type in DICTS:
         keys = list(spec.context[1] if spec.type is defaultdict else spec.context)
         if set(keys) != set(value):
@@ -202,9 +244,18 @@ def flatten(value: Any, spec: Any, path: str) -> list[Any]:
         children, context = pytree.SUPPORTED_NODES[spec.type].flatten_fn(value)
         parts = [(child, f"{path}[{index}]") for index, child in enumerate(children)]
         if len(parts) != spec.num_children or context != spec.context:
-            wanted, found = _described(spec.num_children, spec.context), _described(len(parts), context)
-            raise InputError(f"argument {path}: expected a {_type_name(spec)} of {wanted} as it was exported, got {found}")
-    return [leaf for (part, where), inner in zip(parts, spec.children(), strict=True) for leaf in flatten(part, inner, where)]
+            wanted, found = (
+                _described(spec.num_children, spec.context),
+                _described(len(parts), context),
+            )
+            raise InputError(
+                f"argument {path}: expected a {_type_name(spec)} of {wanted} as it was exported, got {found}"
+            )
+    return [
+        leaf
+        for (part, where), inner in zip(parts, spec.children(), strict=True)
+        for leaf in flatten(part, inner, where)
+    ]
 
 
 def _node_type(value: Any) -> Any:

@@ -37,7 +37,11 @@ def bodies_run_by(node: Node) -> Sequence[str]:
     >>> bodies_run_by(Node("y", Call(Frame("mlp"), "body")))
     ()
     """
-    return bodies_in(node.args, node.kwargs) if type(node.do) is Op and node.do.effects.through_bodies else ()
+    return (
+        bodies_in(node.args, node.kwargs)
+        if type(node.do) is Op and node.do.effects.through_bodies
+        else ()
+    )
 
 
 def called_at(node: Node, path: str) -> list[Instance]:
@@ -63,11 +67,17 @@ def inner_instances(program: Program, place: Instance) -> list[Instance]:
     >>> inner_instances(Program.of({"": Graph((), (Node("y", Call(Frame("mlp"), "body")),))}), ("", ""))
     [('body', 'mlp')]
     """
-    return [inner for node in program.graphs[place[0]].callers for inner in called_at(node, place[1])]
+    return [
+        inner for node in program.graphs[place[0]].callers for inner in called_at(node, place[1])
+    ]
 
 
 def instances(
-    program: Program, graph: str | None = None, path: str = "", *, among: Collection[str] | None = None
+    program: Program,
+    graph: str | None = None,
+    path: str = "",
+    *,
+    among: Collection[str] | None = None,
 ) -> Iterator[Instance]:
     """Yield a body and all bodies reachable from it, once per instance path, callers before callees.
 
@@ -115,10 +125,14 @@ def body_named(program: Program, name: Any) -> tuple[str, str | None] | None:
         return None
     if name in program.graphs:
         return name, None
-    return next((place for place in instances(program, among={"", *way_to(name)}) if place[1] == name), None)
+    return next(
+        (place for place in instances(program, among={"", *way_to(name)}) if place[1] == name), None
+    )
 
 
-def calls_from(program: Program, *, among: Collection[str] | None = None) -> Iterator[tuple[Instance, Call, str]]:
+def calls_from(
+    program: Program, *, among: Collection[str] | None = None
+) -> Iterator[tuple[Instance, Call, str]]:
     """Yield each module call: the caller, the call, and the path of the module from the root.
 
     Args:
@@ -169,7 +183,11 @@ def bodies_of_calls(program: Program) -> Iterator[tuple[Frame, str]]:
         seen.add(place)
         yield place
         for node in reversed(program.graphs[name].callers):
-            called = evolve(node.do.instance, path=join(frame.path, node.do.instance.path)) if type(node.do) is Call else frame
+            called = (
+                evolve(node.do.instance, path=join(frame.path, node.do.instance.path))
+                if type(node.do) is Call
+                else frame
+            )
             todo += [(called, body) for body, _ in reversed(called_at(node, frame.path))]
 
 
@@ -182,7 +200,9 @@ def heights(program: Program) -> dict[str, int]:
     """
     found: dict[str, int] = {}
     for name in program.bottom_up:
-        found[name] = 1 + max([found[inner] for inner in program.graphs[name].callees if inner in found], default=-1)
+        found[name] = 1 + max(
+            [found[inner] for inner in program.graphs[name].callees if inner in found], default=-1
+        )
     return found
 
 
@@ -229,7 +249,9 @@ def module_calls(program: Program) -> list[Frame]:
     for name, path in instances(program):
         for node in program.graphs[name].nodes:
             frames = (*node.stack, node.do.instance) if type(node.do) is Call else node.stack
-            found.update(dict.fromkeys([Frame(join(path, frame.path), frame.call) for frame in frames]))
+            found.update(
+                dict.fromkeys([Frame(join(path, frame.path), frame.call) for frame in frames])
+            )
     return list(found)
 
 
@@ -257,8 +279,19 @@ def plain_calls(program: Program, paths: Collection[str]) -> dict[Frame, tuple[s
     known = {"", *(above for path in paths for above in way_to(path))}
     for (caller, _), call, path in calls_from(program, among=known) if paths else ():
         if path in paths and (frame := Frame(path, call.instance.call)) not in found:
-            found[frame] = caller, next(index for index, node in enumerate(program.graphs[caller].nodes) if node.do is call)
-    return {frame: place for frame, place in found.items() if frame.path in paths and frame not in program.call_signatures}
+            found[frame] = (
+                caller,
+                next(
+                    index
+                    for index, node in enumerate(program.graphs[caller].nodes)
+                    if node.do is call
+                ),
+            )
+    return {
+        frame: place
+        for frame, place in found.items()
+        if frame.path in paths and frame not in program.call_signatures
+    }
 
 
 def signatures_of_bodies(program: Program) -> dict[str, CallSignature]:

@@ -53,12 +53,19 @@ def conventions(program: Program) -> dict[str, Convention]:
     >>> conventions(Program.of({"": Graph((), (), ())}))
     {}
     """
-    found = {name: _convention(program.graphs[name], signature) for name, signature in signatures_of_bodies(program).items()}
+    found = {
+        name: _convention(program.graphs[name], signature)
+        for name, signature in signatures_of_bodies(program).items()
+    }
     return {name: convention for name, convention in found.items() if convention is not None}
 
 
 def _convention(graph: Graph, signature: CallSignature) -> Convention | None:
-    boundaries = {node.do.name: node for node in graph.nodes if type(node.do) is Op and not node.stack and is_boundary(node)}
+    boundaries = {
+        node.do.name: node
+        for node in graph.nodes
+        if type(node.do) is Op and not node.stack and is_boundary(node)
+    }
     if len(boundaries) < 2:
         return None  # a piece of a call that was cut
     takes, gives = boundaries[TAKES.name].args, boundaries[GIVES.name].args
@@ -116,7 +123,9 @@ class CallSite:
     """Pass-through results under another name, as of ``x.to(x.dtype)``: the value of the caller, by leaf."""
 
 
-def site_of(program: Program, path: str, caller: Graph, node: Node, convention: Convention | None) -> CallSite:
+def site_of(
+    program: Program, path: str, caller: Graph, node: Node, convention: Convention | None
+) -> CallSite:
     """Return the arguments and results of a module call.
 
     Args:
@@ -135,19 +144,35 @@ def site_of(program: Program, path: str, caller: Graph, node: Node, convention: 
     if convention is None:
         raise SwapError(f"{where} {_why_not(program, call, path)}")
     if convention.unnamed:
-        are = "are used outside but are" if len(convention.unnamed) > 1 else "is used outside but is"
+        are = (
+            "are used outside but are" if len(convention.unnamed) > 1 else "is used outside but is"
+        )
         raise SwapError(
             f"{where}: {', '.join(convention.unnamed)} {are} not part of its result, so a replacement cannot return "
             f"{'them' if len(convention.unnamed) > 1 else 'it'}; swap an enclosing module"
         )
     graph = program.graphs[call.graph]
     actual = {formal.name: arg for formal, arg in zip(graph.inputs, node.args, strict=True)}
-    inside = [leaf.name for leaf in convention.takes if type(leaf) is Ref and leaf.name not in actual]
+    inside = [
+        leaf.name for leaf in convention.takes if type(leaf) is Ref and leaf.name not in actual
+    ]
     if inside:
-        raise SwapError(f"{where}: its argument {inside[0]} is computed inside it; swap an enclosing module")
+        raise SwapError(
+            f"{where}: its argument {inside[0]} is computed inside it; swap an enclosing module"
+        )
     leaves = tuple([actual[leaf.name] if type(leaf) is Ref else leaf for leaf in convention.takes])
-    through = _first_places(tuple([actual.get(leaf.name) if type(leaf) is Ref else None for leaf in convention.gives]))
-    return CallSite(path, node, call, convention, leaves, through, _same(program, graph, convention, caller, actual))
+    through = _first_places(
+        tuple([actual.get(leaf.name) if type(leaf) is Ref else None for leaf in convention.gives])
+    )
+    return CallSite(
+        path,
+        node,
+        call,
+        convention,
+        leaves,
+        through,
+        _same(program, graph, convention, caller, actual),
+    )
 
 
 def _why_not(program: Program, call: Call, path: str) -> str:
@@ -155,13 +180,21 @@ def _why_not(program: Program, call: Call, path: str) -> str:
     if any(frame.path == path for frame in program.call_signatures):
         return f"has no preserved call signature, unlike its other calls; export again with {again}"
     inputs = ", ".join([formal.name for formal in program.graphs[call.graph].inputs])
-    flat = f'; or pass signature="flat" to pass the tensors ({inputs}) to the replacement by position'
+    flat = (
+        f'; or pass signature="flat" to pass the tensors ({inputs}) to the replacement by position'
+    )
     return f"has no preserved call signature, so its arguments and results are not known; export again with {again}{flat}"
 
 
-def _same(program: Program, graph: Graph, convention: Convention, caller: Graph, actual: Mapping[str, Arg]) -> dict[int, str]:
+def _same(
+    program: Program, graph: Graph, convention: Convention, caller: Graph, actual: Mapping[str, Arg]
+) -> dict[int, str]:
     passed = {formal: arg.name for formal, arg in actual.items() if type(arg) is Ref}
-    known = {formal: caller.metas[name]["val"] for formal, name in passed.items() if "val" in caller.metas[name]}
+    known = {
+        formal: caller.metas[name]["val"]
+        for formal, name in passed.items()
+        if "val" in caller.metas[name]
+    }
     found: dict[int, str] = {}
     for number, leaf in enumerate(convention.gives):
         if type(leaf) is Ref and leaf.name in graph.by_name:
@@ -183,7 +216,9 @@ def flat_convention(graph: Graph) -> Convention:
     single = type(graph.output) is not tuple
     in_spec = pytree.tree_structure(((0,) * len(takes), {}))
     signature = CallSignature(in_spec, pytree.tree_structure(0 if single else (0,) * len(given)))
-    return Convention(signature, takes, given, tuple(range(len(takes))), tuple(range(len(given))), single, ())
+    return Convention(
+        signature, takes, given, tuple(range(len(takes))), tuple(range(len(given))), single, ()
+    )
 
 
 Through = Literal["refuse", "result", "argument"]
@@ -203,9 +238,18 @@ def passed_on(graph: Graph, site: CallSite, through: Through, *, is_root: bool) 
     """
     later = uses_of_passed(graph, site)
     if through == "refuse":
-        for why in (*unclear_results(graph, site, is_root=is_root), *_unclear_arguments(graph, site, later, is_root=is_root)):
-            raise SwapError(f'{why}; pass through="result" or through="argument", or swap an enclosing module')
-    return frozenset() if through == "argument" else frozenset([name for name in site.through if later[name]])
+        for why in (
+            *unclear_results(graph, site, is_root=is_root),
+            *_unclear_arguments(graph, site, later, is_root=is_root),
+        ):
+            raise SwapError(
+                f'{why}; pass through="result" or through="argument", or swap an enclosing module'
+            )
+    return (
+        frozenset()
+        if through == "argument"
+        else frozenset([name for name in site.through if later[name]])
+    )
 
 
 def uses_of_passed(graph: Graph, site: CallSite) -> Mapping[str, list[str]]:
@@ -224,7 +268,13 @@ CALLER = "the result of the caller"
 
 def _uses(graph: Graph, names: Collection[str], begin: int = 0) -> list[str]:
     # The nodes from a number on that use some values, once for each use.
-    found = [node.name for node in graph.nodes[begin:] if not is_boundary(node) for name in node.refs() if name in names]
+    found = [
+        node.name
+        for node in graph.nodes[begin:]
+        if not is_boundary(node)
+        for name in node.refs()
+        if name in names
+    ]
     return found + [CALLER for name in graph.output_refs() if name in names]
 
 
@@ -238,10 +288,14 @@ def unclear_results(graph: Graph, site: CallSite, *, is_root: bool) -> Iterator[
     """
     for place, leaf in enumerate(site.convention.outputs):
         if leaf in site.same:
-            names = {site.node.name} if site.convention.single else _taken(graph, site.node.name, place)
+            names = (
+                {site.node.name} if site.convention.single else _taken(graph, site.node.name, place)
+            )
             uses = _uses(graph, names)
             escapes = not is_root and CALLER in uses
-            yield from _unclear(site, f"{site.same[leaf]}, the object that was passed to it", uses, escapes=escapes)
+            yield from _unclear(
+                site, f"{site.same[leaf]}, the object that was passed to it", uses, escapes=escapes
+            )
 
 
 def _taken(graph: Graph, call: str, place: int) -> set[str]:
@@ -249,7 +303,9 @@ def _taken(graph: Graph, call: str, place: int) -> set[str]:
     return {node.name for node in users if item_of(node) == (call, place)}
 
 
-def _unclear_arguments(graph: Graph, site: CallSite, later: Mapping[str, list[str]], *, is_root: bool) -> Iterator[str]:
+def _unclear_arguments(
+    graph: Graph, site: CallSite, later: Mapping[str, list[str]], *, is_root: bool
+) -> Iterator[str]:
     # One level up, an input of the caller that its boundary returns is ambiguous as well.
     inputs = set[str]() if is_root else {formal.name for formal in graph.inputs}
     boundaries = [node for node in graph.nodes if node.do == GIVES and not node.stack]

@@ -23,7 +23,9 @@ from .argument_tree import ArgumentTree, leaf_ranges
 from .call_sites import CallSite
 
 
-def misfits(program: Program, leaves: Sequence[Arg], values: Mapping[str, Any], outer: Program) -> Iterator[str]:
+def misfits(
+    program: Program, leaves: Sequence[Arg], values: Mapping[str, Any], outer: Program
+) -> Iterator[str]:
     """Yield the requirements of a program on its inputs that the arguments of a call do not satisfy.
 
     Symbolic sizes of the call satisfy only symbols, ranges that contain theirs, and guards that hold for all sizes.
@@ -34,20 +36,32 @@ def misfits(program: Program, leaves: Sequence[Arg], values: Mapping[str, Any], 
         values: the fake values of the caller, by name.
         outer: the program of the call, with the ranges of its symbols.
     """
-    bounds = {found.expr.name: (found.low, found.high) for found in outer.constraints.ranges if type(found.expr) is Sym}
+    bounds = {
+        found.expr.name: (found.low, found.high)
+        for found in outer.constraints.ranges
+        if type(found.expr) is Sym
+    }
     known: dict[Any, Any] = {}
     """The values of the program's symbols and sizes at this call: numbers, or the text of a symbolic size."""
     for index, (spec, leaf) in enumerate(zip(program.signature.inputs, leaves, strict=True)):
         if type(spec) is UserInput:
             value = values.get(leaf.name) if type(leaf) is Ref else leaf
-            faults = _type_faults(spec.type, leaf, value) or _size_faults(index, spec.type, value, known)
+            faults = _type_faults(spec.type, leaf, value) or _size_faults(
+                index, spec.type, value, known
+            )
             yield from (f"its input {spec.argument or index} {fault}" for fault in faults)
     for span in program.constraints.ranges:
         found: Any = known.get(span.expr)
         low, high = (found, found) if type(found) is int else bounds.get(found, (None, None))
         # Exporters always write 2 as the lower bound of a dynamic size.
-        below = span.low is not None and (span.low > 2 or type(found) is int) and (low is None or low < span.low)
-        if found is not None and (below or (span.high is not None and (high is None or high > span.high))):
+        below = (
+            span.low is not None
+            and (span.low > 2 or type(found) is int)
+            and (low is None or low < span.low)
+        )
+        if found is not None and (
+            below or (span.high is not None and (high is None or high > span.high))
+        ):
             yield f"it was exported for sizes {f'from {span.low} on' if below else f'up to {span.high}'}, and one is {found} here"
     yield from ("it was exported under a guard that cannot be proven here" for guard in program.constraints.guards
                 if _value(guard, known) is not True)  # fmt: skip
@@ -62,7 +76,11 @@ def _type_faults(kind: ArgumentType, leaf: Arg, value: Any) -> list[str]:
             return [f"is a tensor, and the constant {leaf!r} here"]
         case TensorType(dtype=dtype, shape=shape) if isinstance(value, torch.Tensor):
             faults = [f"is a {dtype}, and a {value.dtype} here"] if dtype is not value.dtype else []
-            return faults + ([f"has {len(shape)} dimensions, and {value.dim()} here"] if len(shape) != value.dim() else [])
+            return faults + (
+                [f"has {len(shape)} dimensions, and {value.dim()} here"]
+                if len(shape) != value.dim()
+                else []
+            )
         case NumberType(kind=number) if not is_value and type(leaf).__name__ != number:
             return [f"is a number ({number}), and {here} here"]
         case _:
@@ -74,17 +92,32 @@ def _size_faults(index: int, kind: ArgumentType, value: Any, known: dict[Any, An
     sizes: list[tuple[Any, Expr | None, Any, str]] = []
     if isinstance(kind, TensorType) and isinstance(value, torch.Tensor):
         pairs = enumerate(zip(kind.shape, value.shape, strict=True))
-        sizes = [(InputDim(index, dim), size, found, f"in dimension {dim} ") for dim, (size, found) in pairs]
+        sizes = [
+            (InputDim(index, dim), size, found, f"in dimension {dim} ")
+            for dim, (size, found) in pairs
+        ]
     elif isinstance(kind, NumberType):
         sizes = [(InputValue(index), kind.expr, value, "")]
     faults: list[str] = []
     for key, size, found, where in sizes:
         here = known[key] = found if type(found) is int or found is None else str(found)
-        expected = here if size is None else known.setdefault(size, here) if type(size) is Sym else _value(size, known)
+        expected = (
+            here
+            if size is None
+            else known.setdefault(size, here)
+            if type(size) is Sym
+            else _value(size, known)
+        )
         if expected != here:
-            more = "; export it with that dimension dynamic" if type(size) is int and type(here) is str else ""
+            more = (
+                "; export it with that dimension dynamic"
+                if type(size) is int and type(here) is str
+                else ""
+            )
             exported = expected if size is None or type(size) is Sym else write(size)
-            faults.append(f"{where}was exported for the size {exported}, and that is {here} here{more}")
+            faults.append(
+                f"{where}was exported for the size {exported}, and that is {here} here{more}"
+            )
     return faults
 
 
@@ -102,10 +135,14 @@ def check_module(site: CallSite, module: torch.nn.Module) -> None:
         SwapError: it accepts other arguments, or has no ``forward``.
     """
     tree = ArgumentTree.of(site.convention.signature.in_spec)
-    check_forward(site.path, site.node, module, (None,) * len(tree.positional), dict.fromkeys(tree.keyword))
+    check_forward(
+        site.path, site.node, module, (None,) * len(tree.positional), dict.fromkeys(tree.keyword)
+    )
 
 
-def check_forward(path: str, call: Node, module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+def check_forward(
+    path: str, call: Node, module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> None:
     """Raise if the ``forward`` of a module does not accept these arguments.
 
     Args:
@@ -123,8 +160,13 @@ def check_forward(path: str, call: Node, module: torch.nn.Module, args: Sequence
     """
     module = uncompiled(module)  # a compiled module forwards any arguments
     kind = type(module).__name__
-    if getattr(type(module), "forward", None) is torch.nn.Module.forward and "forward" not in module.__dict__:
-        raise SwapError(f"module {path!r}: a {kind} has no forward, so it cannot be called; pass a module with one")
+    if (
+        getattr(type(module), "forward", None) is torch.nn.Module.forward
+        and "forward" not in module.__dict__
+    ):
+        raise SwapError(
+            f"module {path!r}: a {kind} has no forward, so it cannot be called; pass a module with one"
+        )
     try:
         taken = inspect.signature(module.forward)
     except (TypeError, ValueError):
@@ -139,7 +181,9 @@ def check_forward(path: str, call: Node, module: torch.nn.Module, args: Sequence
         ) from error
 
 
-def check_program(site: CallSite, program: Program, outer: Program, callers: Sequence[Graph]) -> tuple[int, ...]:
+def check_program(
+    site: CallSite, program: Program, outer: Program, callers: Sequence[Graph]
+) -> tuple[int, ...]:
     """Raise if the inputs or outputs of a program differ from the arguments or results of a call.
 
     Args:
@@ -161,7 +205,9 @@ def check_program(site: CallSite, program: Program, outer: Program, callers: Seq
         values = {each.name: each.meta.get("val") for each in (*caller.inputs, *caller.nodes)}
         faults.update(dict.fromkeys(misfits(program, leaves, values, outer)))
     if faults:
-        raise SwapError(f"module {site.path!r}: the program does not fit the call {site.node.name}: {'; '.join(faults)}")
+        raise SwapError(
+            f"module {site.path!r}: the program does not fit the call {site.node.name}: {'; '.join(faults)}"
+        )
     return order
 
 
@@ -189,7 +235,9 @@ def check_structure(site: CallSite, program: Program) -> tuple[int, ...]:
     mine, given = signature.out_spec, theirs.out_spec
     if len(theirs.outputs) != mine.num_leaves if given is None else given != mine:
         said = "flat values" if given is None else print_tree(given)
-        raise SwapError(f"{where}its result is {print_tree(mine)}, the program's {said}; return the same structure")
+        raise SwapError(
+            f"{where}its result is {print_tree(mine)}, the program's {said}; return the same structure"
+        )
     return order
 
 
@@ -227,7 +275,9 @@ def described_call(path: str, signature: CallSignature, module: torch.nn.Module)
     except (TypeError, ValueError):
         takes = "..."
     old = f"{spelled(signature.in_spec)} -> {print_tree(signature.out_spec)}"
-    return f"module {path!r} was exported as {old} and is now {type(module).__name__}({takes}), which"
+    return (
+        f"module {path!r} was exported as {old} and is now {type(module).__name__}({takes}), which"
+    )
 
 
 def spelled(in_spec: Any) -> str:
@@ -243,6 +293,7 @@ def spelled(in_spec: Any) -> str:
     if in_spec is None:
         return "flat arguments"
     written = [
-        print_tree(spec) if isinstance(key, int) else f"{key}={print_tree(spec)}" for key, spec in _by_key(in_spec).items()
+        print_tree(spec) if isinstance(key, int) else f"{key}={print_tree(spec)}"
+        for key, spec in _by_key(in_spec).items()
     ]
     return f"({', '.join(written)})"

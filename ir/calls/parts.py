@@ -93,7 +93,9 @@ def parts(program: Program) -> tuple[Part, ...]:
     if not names:
         return ()
     calls = [(node, node.do) for node in program.main.callers if type(node.do) is Call]
-    return tuple([Part(do.instance.path, do.graph, node) for node, do in calls if do.instance.path in names])
+    return tuple(
+        [Part(do.instance.path, do.graph, node) for node, do in calls if do.instance.path in names]
+    )
 
 
 def original(path: str, names: Iterable[str]) -> str:
@@ -140,7 +142,9 @@ def _frozen(found: dict[K, dict[V, None]]) -> Mapping[K, tuple[V, ...]]:
 
 
 def with_listed(
-    modules: tuple[Module, ...], paths: Iterable[str], types: Mapping[str, str | None] = MappingProxyType({})
+    modules: tuple[Module, ...],
+    paths: Iterable[str],
+    types: Mapping[str, str | None] = MappingProxyType({}),
 ) -> tuple[Module, ...]:
     """Return the modules of a program with others added, each after its parents; the same object if all are listed.
 
@@ -241,11 +245,16 @@ def chain_of(program: Program, *, asked_by: str) -> Chain:
     makers: dict[str, tuple[int, int]] = {}
     for node in program.main.nodes:
         if type(node.do) is Call and node.do.instance.path in parts:
-            several, outputs = type(program.graphs[node.do.graph].output) is tuple, program.graphs[node.do.graph].results
+            several, outputs = (
+                type(program.graphs[node.do.graph].output) is tuple,
+                program.graphs[node.do.graph].results,
+            )
             numbers[node.name] = len(calls)
             if not several:
                 makers[node.name] = len(calls), 0
-            calls.append((node, node.do, outputs, [None] * len(outputs) if several else [node.name]))
+            calls.append(
+                (node, node.do, outputs, [None] * len(outputs) if several else [node.name])
+            )
             continue
         whole, index = node.projection or ("", 0)
         if whole not in numbers:
@@ -256,5 +265,8 @@ def chain_of(program: Program, *, asked_by: str) -> Chain:
         given = calls[numbers[whole]][3]
         given[index] = given[index] or node.name
         makers[node.name] = numbers[whole], index
-    found = [PartCall(node, do.instance.path, do.graph, outputs, tuple(given)) for node, do, outputs, given in calls]
+    found = [
+        PartCall(node, do.instance.path, do.graph, outputs, tuple(given))
+        for node, do, outputs, given in calls
+    ]
     return Chain(tuple(found), makers)

@@ -25,7 +25,9 @@ class ArgAt:
     index: int
     name: str
 
-    def find(self, args: tuple[Arg, ...], kwargs: tuple[tuple[str, Arg], ...], default: Arg = None) -> Arg:
+    def find(
+        self, args: tuple[Arg, ...], kwargs: tuple[tuple[str, Arg], ...], default: Arg = None
+    ) -> Arg:
         """Return the argument in a call, or the default if the call omits it.
 
         >>> ArgAt(1, "p").find((1, 0.5), ()), ArgAt(1, "p").find((1,), (("p", 0.1),))
@@ -113,7 +115,16 @@ class Effects:
         >>> PURE.acts, Effects(aliases=(ArgAt(0, "self"),)).acts, ANYTHING.acts
         (False, False, True)
         """
-        acts = ("writes", "random", "ordered", "domain", "completes", "through_bodies", "unknown", "scope")
+        acts = (
+            "writes",
+            "random",
+            "ordered",
+            "domain",
+            "completes",
+            "through_bodies",
+            "unknown",
+            "scope",
+        )
         return any(getattr(self, name) for name in acts)
 
     @cached_property
@@ -123,14 +134,25 @@ class Effects:
         >>> Effects(random=True).token, Effects().token
         ("! ('random', True)", '')
         """
-        changed = [(part.name, getattr(self, part.name)) for part in fields(Effects) if getattr(self, part.name) != part.default]
+        changed = [
+            (part.name, getattr(self, part.name))
+            for part in fields(Effects)
+            if getattr(self, part.name) != part.default
+        ]
         # Switches at False and at 0.0 are equal, so they need the same text.
-        facts = [(name, [_switch(item) for item in what] if name.endswith("_unless") else what) for name, what in changed]
+        facts = [
+            (name, [_switch(item) for item in what] if name.endswith("_unless") else what)
+            for name, what in changed
+        ]
         return " ".join(["!", *map(repr, facts)]) if facts else ""
 
 
 def _switch(unless: Unless) -> tuple[object, ...]:
-    return (unless.arg, 0.0 + unless.value, None if unless.default is None else 0.0 + unless.default)
+    return (
+        unless.arg,
+        0.0 + unless.value,
+        None if unless.default is None else 0.0 + unless.default,
+    )
 
 
 COMMUNICATION = "communication"
@@ -187,7 +209,9 @@ class NodeEffects:
     scope: tuple[int, int] = (0, 0)
     """The number of regions that it closes and did not open, and of those that it leaves open."""
 
-    def renamed(self, values: Callable[[str], Iterable[str]], slots: Callable[[str], str]) -> NodeEffects:
+    def renamed(
+        self, values: Callable[[str], Iterable[str]], slots: Callable[[str], str]
+    ) -> NodeEffects:
         """Return the same effects on other values and state.
 
         Args:
@@ -203,7 +227,11 @@ class NodeEffects:
         for name in SLOTS:
             made[name] = tuple(map(slots, getattr(self, name)))
         results = [
-            Shared(tuple([new for old in one.values for new in values(old)]), tuple(map(slots, one.slots)), one.first)
+            Shared(
+                tuple([new for old in one.values for new in values(old)]),
+                tuple(map(slots, one.slots)),
+                one.first,
+            )
             for one in self.results
         ]
         return evolve(self, results=tuple(results), **made)

@@ -47,9 +47,15 @@ def dependencies(program: Program, graph: Graph, *, path: str = "") -> list[list
             edges[after].add(before)
         _message_edges(effects, edges)
     _guard_edges(graph, effects, edges)
-    if any(node_effect.writes or node_effect.writes_slots or node_effect.completes for node_effect in effects):
+    if any(
+        node_effect.writes or node_effect.writes_slots or node_effect.completes
+        for node_effect in effects
+    ):
         # Alias sets are needed only if a node writes.
-        effects = [effects_of(node) if known is NOTHING else known for node, known in zip(graph.nodes, effects, strict=True)]
+        effects = [
+            effects_of(node) if known is NOTHING else known
+            for node, known in zip(graph.nodes, effects, strict=True)
+        ]
         _storage_edges(program, graph, effects, edges)
     if any(node_effect.scope != (0, 0) for node_effect in effects):
         _scope_edges(graph, effects, edges)
@@ -80,7 +86,12 @@ def _guard_edges(graph: Graph, effects: list[NodeEffects], edges: list[set[int]]
     for index, (node, node_effect) in enumerate(zip(graph.nodes, effects, strict=True)):
         if node_effect is NOTHING:
             continue
-        if guard >= 0 and (node_effect.writes or node_effect.writes_slots or node_effect.random or node_effect.domains):
+        if guard >= 0 and (
+            node_effect.writes
+            or node_effect.writes_slots
+            or node_effect.random
+            or node_effect.domains
+        ):
             edges[index].add(guard)
         if type(node.do) is Op and node.do.name == CALL_GUARDS.name:
             guard = index
@@ -114,9 +125,15 @@ def _message_edges(effects: list[NodeEffects], edges: list[set[int]]) -> None:
     # and waits form alternating runs; each node comes after all nodes of the run before.
     if not any(node_effect.message for node_effect in effects):
         return
-    run, before, waiting = list[int](), list[int](), False  # the last run, the run before, the kind of the last
+    run, before, waiting = (
+        list[int](),
+        list[int](),
+        False,
+    )  # the last run, the run before, the kind of the last
     for index, node_effect in enumerate(effects):
-        for waits in [kind for kind, has in ((True, node_effect.waits), (False, node_effect.message)) if has]:
+        for waits in [
+            kind for kind, has in ((True, node_effect.waits), (False, node_effect.message)) if has
+        ]:
             if waits is not waiting:
                 run, before, waiting = [], run, waits
             edges[index].update([earlier for earlier in before if earlier != index])
@@ -143,24 +160,40 @@ def _only_names(node: Node) -> bool:
     return type(node.do) is Get or is_boundary(node)
 
 
-def _storage_edges(program: Program, graph: Graph, effects: list[NodeEffects], edges: list[set[int]]) -> None:
+def _storage_edges(
+    program: Program, graph: Graph, effects: list[NodeEffects], edges: list[set[int]]
+) -> None:
     memory = storages(program, graph, effects, sent=False)
     held = in_use(memory, graph, effects)
     written = {memory.find(name) for node_effect in effects for name in node_effect.writes}
     written |= {memory.find(name) for node_effect in effects for name in node_effect.completes}
-    written |= {memory.find(slot_storage(program, slot)) for node_effect in effects for slot in node_effect.writes_slots}
+    written |= {
+        memory.find(slot_storage(program, slot))
+        for node_effect in effects
+        for slot in node_effect.writes_slots
+    }
     writer: dict[object, int] = {}
     readers: dict[object, list[int]] = {}
     for index, (node, node_effect) in enumerate(zip(graph.nodes, effects, strict=True)):
         if _only_names(node):
             continue
         writes: set[object] = set()
-        touched = {storage for name in refs_in(node.args, node.kwargs) if (storage := memory.find(name)) in written}
+        touched = {
+            storage
+            for name in refs_in(node.args, node.kwargs)
+            if (storage := memory.find(name)) in written
+        }
         if node_effect is not NOTHING:
-            writes.update([memory.find(name) for name in (*node_effect.writes, *node_effect.completes)])
-            writes.update([memory.find(slot_storage(program, slot)) for slot in node_effect.writes_slots])
+            writes.update(
+                [memory.find(name) for name in (*node_effect.writes, *node_effect.completes)]
+            )
+            writes.update(
+                [memory.find(slot_storage(program, slot)) for slot in node_effect.writes_slots]
+            )
             read = [memory.find(slot_storage(program, slot)) for slot in node_effect.reads_slots]
-            read += [each for name in node_effect.completes for each in held.get(memory.find(name), ())]
+            read += [
+                each for name in node_effect.completes for each in held.get(memory.find(name), ())
+            ]
             touched.update(writes, written.intersection(read))
         for storage in touched:
             if storage in writer:

@@ -45,11 +45,39 @@ OUT = ArgAt(sys.maxsize, "out")
 """The argument for a preallocated result of Python functions; it is keyword-only."""
 
 STRANGE = frozenset(
-    {"set_", "set", "backward", "swap", "record_stream", "resize_", "resize_as_", "resize", "resize_as", "from_file", "index"}
+    {
+        "set_",
+        "set",
+        "backward",
+        "swap",
+        "record_stream",
+        "resize_",
+        "resize_as_",
+        "resize",
+        "resize_as",
+        "from_file",
+        "index",
+    }
 )
 """Operators with effects beyond their schema: they replace memory or run code outside the graph."""
 
-VIEWS = frozenset({"float", "double", "half", "bfloat16", "int", "long", "short", "bool", "char", "byte", "cpu", "cuda", "type"})
+VIEWS = frozenset(
+    {
+        "float",
+        "double",
+        "half",
+        "bfloat16",
+        "int",
+        "long",
+        "short",
+        "bool",
+        "char",
+        "byte",
+        "cpu",
+        "cuda",
+        "type",
+    }
+)
 """Methods of tensors that are not operators and return the tensor itself or a converted one."""
 
 ALIASING = frozenset({getattr, torch.split, operator.pos})
@@ -104,13 +132,19 @@ def known_functions() -> dict[str, Callable[..., Any]]:
 def _tables() -> dict[Callable[..., Any], Effects]:
     functional = torch.nn.functional
     operators = [(function, _of_operator(name)) for name, function in builtin_functions()]
-    found: dict[Any, Effects] = {function: effects for function, effects in operators if effects is not None}
+    found: dict[Any, Effects] = {
+        function: effects for function, effects in operators if effects is not None
+    }
     for name in WRITES_IN_PLACE:
         found[getattr(functional, name)] = _with_inplace(getattr(functional, name))
     for name in DROPS:
         function = getattr(functional, name)
         training = _place(function, "training")
-        off = Unless(training, value=False, default=inspect.signature(function).parameters["training"].default)
+        off = Unless(
+            training,
+            value=False,
+            default=inspect.signature(function).parameters["training"].default,
+        )
         found[function] = evolve(_with_inplace(function), random=True, random_unless=(off,))
     found |= {getattr(functional, name): PURE for name in COMPUTES}
     found |= dict.fromkeys(ALIASING, Effects(aliases=(ArgAt(0, "a"), ArgAt(0, "tensor"))))
@@ -119,7 +153,9 @@ def _tables() -> dict[Callable[..., Any], Effects]:
 
 def _with_inplace(function: Callable[..., Any]) -> Effects:
     first = (ArgAt(0, "input"),)
-    return Effects(first, (Unless(_place(function, "inplace"), value=False, default=False),), aliases=first)
+    return Effects(
+        first, (Unless(_place(function, "inplace"), value=False, default=False),), aliases=first
+    )
 
 
 def _place(function: Callable[..., Any], name: str) -> ArgAt:
@@ -131,7 +167,11 @@ def _of_operator(name: str) -> Effects | None:
     overloads = [] if name in STRANGE else overloads_of(name)
     if not overloads:
         return None
-    plain = [one for one in overloads if not any(each.kwarg_only and each.is_written for each in parameters_of(one))]
+    plain = [
+        one
+        for one in overloads
+        if not any(each.kwarg_only and each.is_written for each in parameters_of(one))
+    ]
     every = [effects_of_schema(overload) for overload in plain]
     out = (OUT,) if len(plain) < len(overloads) else ()
     draws, writes = [one for one in every if one.random], [one for one in every if one.writes]
@@ -159,7 +199,14 @@ ORDERED_HIGHER_ORDER = frozenset({"with_effects", "call_torchbind", "print"})
 FOREIGN_HIGHER_ORDER = evolve(ANYTHING, through_bodies=True)
 """The effects assumed of a higher-order operator of another library, unless it is declared."""
 
-PURE_HIGHER_ORDER = frozenset({"out_dtype", "auto_functionalized", "auto_functionalized_v2", "triton_kernel_wrapper_functional"})
+PURE_HIGHER_ORDER = frozenset(
+    {
+        "out_dtype",
+        "auto_functionalized",
+        "auto_functionalized_v2",
+        "triton_kernel_wrapper_functional",
+    }
+)
 
 WRITING_FUNCTIONS = frozenset(
     {
@@ -171,7 +218,10 @@ WRITING_FUNCTIONS = frozenset(
 
 OWN: dict[Any, Effects] = {
     **{op.target: op.effects for op in (TAKES, GIVES, CALL_GUARDS, PACK, UNPACK)},
-    **dict.fromkeys((builtins.max, builtins.min), Effects(aliases=tuple([ArgAt(index, "") for index in range(8)]))),
+    **dict.fromkeys(
+        (builtins.max, builtins.min),
+        Effects(aliases=tuple([ArgAt(index, "") for index in range(8)])),
+    ),
     **dict.fromkeys((builtins.abs, builtins.round), PURE),
     operator.getitem: Effects(aliases=(ArgAt(0, "a"),)),
 }
@@ -179,7 +229,9 @@ OWN: dict[Any, Effects] = {
 
 BY_NAME = {
     **{
-        f"torch.distributed._functional_collectives.{name}": Effects(aliases=(ArgAt(0, of),), completes=(ArgAt(0, of),))
+        f"torch.distributed._functional_collectives.{name}": Effects(
+            aliases=(ArgAt(0, of),), completes=(ArgAt(0, of),)
+        )
         for name, of in (("wait_tensor", "tensor"), ("wait_tensors", "tensors"))
     },
     "torch._functorch.predispatch._vmap_increment_nesting": evolve(ANYTHING, scope=1),
@@ -225,7 +277,10 @@ def registered_effects(target: Callable[..., Any]) -> Effects:
         return _of_higher_order(target)
     if isinstance(target, Method):
         return _of_method(target)
-    if type(target) in FUNCTIONS and (known := OWN.get(target) or _tables().get(target)) is not None:
+    if (
+        type(target) in FUNCTIONS
+        and (known := OWN.get(target) or _tables().get(target)) is not None
+    ):
         return known
     module, name = getattr(target, "__module__", ""), getattr(target, "__name__", "")
     if module in ("_operator", "math") and name not in WRITING_FUNCTIONS:
@@ -249,7 +304,9 @@ def _of_higher_order(target: Any) -> Effects:
 def _of_foreign(target: Any) -> Effects:
     # Not memoized: a library may register the effect after the operator.
     found = evolve(effects_of_schema(target), domain=LIBRARIES)
-    return evolve(found, ordered=True) if is_effectful(target) or target in side_effectful() else found
+    return (
+        evolve(found, ordered=True) if is_effectful(target) or target in side_effectful() else found
+    )
 
 
 NAMESPACES = frozenset(
@@ -307,7 +364,9 @@ def with_body_effects(target: Any, effects: Effects) -> Effects:
     >>> with_body_effects(print, Effects()).through_bodies
     False
     """
-    return evolve(effects, through_bodies=True) if isinstance(target, HigherOrderOperator) else effects
+    return (
+        evolve(effects, through_bodies=True) if isinstance(target, HigherOrderOperator) else effects
+    )
 
 
 def check_declaration(target: Any, effects: Effects) -> None:
@@ -321,7 +380,9 @@ def check_declaration(target: Any, effects: Effects) -> None:
     """
     if not isinstance(effects, Effects):  # pyright: ignore[reportUnnecessaryIsInstance]
         name = getattr(target, "__name__", target)
-        raise ArgumentError(f"the effects of {name} are declared as px.PURE or px.Effects(...), not as {effects!r}")
+        raise ArgumentError(
+            f"the effects of {name} are declared as px.PURE or px.Effects(...), not as {effects!r}"
+        )
     if isinstance(target, OpOverload):
         if not is_foreign(target):
             raise EffectsError(f"{target} is an operator of torch, whose effects are known")
@@ -345,7 +406,11 @@ def overloads_in(op: Any) -> tuple[Any, ...]:
     (<OpOverload(op='aten.relu', overload='default')>, <OpOverload(op='aten.relu', overload='out')>)
     """
     op = overload_of(op)
-    return tuple([getattr(op, name) for name in op.overloads()]) if isinstance(op, OpOverloadPacket) else (op,)
+    return (
+        tuple([getattr(op, name) for name in op.overloads()])
+        if isinstance(op, OpOverloadPacket)
+        else (op,)
+    )
 
 
 def only_overload(target: Any) -> Any:
@@ -355,7 +420,11 @@ def only_overload(target: Any) -> Any:
     >>> only_overload(torch.ops.aten.dropout), only_overload(torch.ops.aten.relu)
     (<OpOverload(op='aten.dropout', overload='default')>, <OpOverloadPacket(op='aten.relu')>)
     """
-    return overloads_in(target)[0] if isinstance(target, OpOverloadPacket) and len(target.overloads()) == 1 else target
+    return (
+        overloads_in(target)[0]
+        if isinstance(target, OpOverloadPacket) and len(target.overloads()) == 1
+        else target
+    )
 
 
 def declared_effects(target: Any) -> Effects | None:
@@ -375,7 +444,9 @@ def is_foreign(target: Any) -> bool:
     False
     """
     if isinstance(target, HigherOrderOperator):
-        return not type(target).__module__.startswith("torch.") and target.namespace == "higher_order"
+        return (
+            not type(target).__module__.startswith("torch.") and target.namespace == "higher_order"
+        )
     return isinstance(target, OpOverload) and target.namespace not in NAMESPACES
 
 
@@ -389,7 +460,11 @@ def lacking(declared: Effects, known: Effects) -> str:
     parts: list[str] = []
     if not declared.unknown:
         parts += [f"writes {at.name!r}" for at in known.writes if at not in declared.writes]
-        parts += [f"may return {at.name!r} or a view of it" for at in known.aliases if at not in declared.aliases]
+        parts += [
+            f"may return {at.name!r} or a view of it"
+            for at in known.aliases
+            if at not in declared.aliases
+        ]
     if known.random and not declared.random:
         parts.append("draws random numbers")
     if known.unknown and not declared.unknown:

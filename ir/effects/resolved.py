@@ -47,7 +47,12 @@ class UnionFind:
 
 
 def join_aliases(
-    found: UnionFind, graph: Graph, effects: Sequence[NodeEffects], slot_key: Callable[[str], object], *, sent: bool = True
+    found: UnionFind,
+    graph: Graph,
+    effects: Sequence[NodeEffects],
+    slot_key: Callable[[str], object],
+    *,
+    sent: bool = True,
 ) -> None:
     """Join the values of a graph that may share memory with each other and with state.
 
@@ -75,7 +80,11 @@ def join_aliases(
 
 def unpacked_calls(graph: Graph, effects: Sequence[NodeEffects]) -> set[str]:
     """Return the names of the calls with several results whose users all select one."""
-    apart = {node.name for node, node_effect in zip(graph.nodes, effects, strict=True) if node_effect.results}
+    apart = {
+        node.name
+        for node, node_effect in zip(graph.nodes, effects, strict=True)
+        if node_effect.results
+    }
     if apart:
         apart.difference_update(graph.output_refs())
         for node in graph.nodes:
@@ -95,7 +104,9 @@ def item_of(node: Node) -> tuple[str, int] | None:
     return item if item is not None and item[1] >= 0 else None
 
 
-def storages(program: Program, graph: Graph, effects: list[NodeEffects], *, sent: bool = True) -> UnionFind:
+def storages(
+    program: Program, graph: Graph, effects: list[NodeEffects], *, sent: bool = True
+) -> UnionFind:
     """Return the sets of values of a graph that may share memory.
 
     Args:
@@ -135,17 +146,26 @@ def views_of(program: Program, effects: Sequence[NodeEffects]) -> dict[str, set[
 
 
 def _bases(
-    graph: Graph, effects: Sequence[NodeEffects], known: dict[str, set[object]], of_slot: Callable[[str], set[object]]
+    graph: Graph,
+    effects: Sequence[NodeEffects],
+    known: dict[str, set[object]],
+    of_slot: Callable[[str], set[object]],
 ) -> dict[str, set[object]]:
     # The possible bases of each value: the bases of inputs and slots are known; the result of any operator but a view is new.
-    results = {node.name: effect.results for node, effect in zip(graph.nodes, effects, strict=True) if effect.results}
+    results = {
+        node.name: effect.results
+        for node, effect in zip(graph.nodes, effects, strict=True)
+        if effect.results
+    }
     for node, effect in zip(graph.nodes, effects, strict=True):
         values, slots, own = effect.aliases, effect.aliases_slots, object()
         item = item_of(node)
         if item is not None and item[0] in results:
             shared = results[item[0]][item[1]]
             values, slots, own = shared.values, shared.slots, ("result", item[0], shared.first)
-        known[node.name] = set[object]().union(*[known.get(name, ()) for name in values], *map(of_slot, slots)) or {own}
+        known[node.name] = set[object]().union(
+            *[known.get(name, ()) for name in values], *map(of_slot, slots)
+        ) or {own}
     return known
 
 
@@ -165,7 +185,9 @@ def slot_views(program: Program, slot: str) -> set[object]:
     return {("storage", one) for one in {storage, *(each for pair in pairs for each in pair)}}
 
 
-def in_use(memory: UnionFind, graph: Graph, effects: Sequence[NodeEffects]) -> dict[object, set[object]]:
+def in_use(
+    memory: UnionFind, graph: Graph, effects: Sequence[NodeEffects]
+) -> dict[object, set[object]]:
     """Map the memory of each unfinished communication result to the memory that the communication still reads.
 
     Args:
@@ -179,7 +201,9 @@ def in_use(memory: UnionFind, graph: Graph, effects: Sequence[NodeEffects]) -> d
     found: dict[object, set[object]] = {}
     for node, node_effect in zip(graph.nodes, effects, strict=True):
         if node_effect.sends:
-            found.setdefault(memory.find(node.name), set()).update(map(memory.find, node_effect.sends))
+            found.setdefault(memory.find(node.name), set()).update(
+                map(memory.find, node_effect.sends)
+            )
     return found
 
 
@@ -196,12 +220,21 @@ def summary(graph: Graph, inner: Sequence[NodeEffects]) -> NodeEffects:
         graph: the body.
         inner: the effects of its nodes.
     """
-    bases = _bases(graph, inner, {formal.name: {formal.name} for formal in graph.inputs}, lambda slot: {("slot", slot)})
+    bases = _bases(
+        graph,
+        inner,
+        {formal.name: {formal.name} for formal in graph.inputs},
+        lambda slot: {("slot", slot)},
+    )
 
     def shared(names: Iterable[str], first: int = 0) -> Shared:
         found: set[Any] = {base for name in names for base in bases.get(name, ())}
         slots = [base[1] for base in found if type(base) is tuple and base[0] == "slot"]
-        return Shared(tuple(sorted([base for base in found if type(base) is str])), tuple(sorted(slots)), first)
+        return Shared(
+            tuple(sorted([base for base in found if type(base) is str])),
+            tuple(sorted(slots)),
+            first,
+        )
 
     whole = joined(inner)
     written, returned = shared(whole.writes), shared(graph.output_refs())
@@ -302,7 +335,9 @@ def resolver(program: Program, graph: Graph, *, path: str = "") -> Callable[[Nod
     whole = program if graph is program.main else program.with_main(graph)
     for name in whole.bottom_up[:-1]:
         body = program.graphs[name]
-        summaries[name] = summary(body, [_effects_of(node, program, summaries) for node in body.nodes])
+        summaries[name] = summary(
+            body, [_effects_of(node, program, summaries) for node in body.nodes]
+        )
     return lambda node: _from_root(_effects_of(node, program, summaries), path)
 
 
@@ -311,7 +346,12 @@ def _effects_of(node: Node, program: Program, summaries: dict[str, NodeEffects])
     if type(do) is Get:
         return NodeEffects(aliases_slots=(do.slot,))
     if type(do) is Call:
-        return _through(summaries.get(do.graph, NOTHING), program.graphs.get(do.graph), node.args, do.instance.path)
+        return _through(
+            summaries.get(do.graph, NOTHING),
+            program.graphs.get(do.graph),
+            node.args,
+            do.instance.path,
+        )
     if do.effects.through_bodies:
         return _of_bodies(node, do, program, summaries)
     return _of_op(node, do.effects)
@@ -324,11 +364,16 @@ def _of_op(node: Node, effects: Effects) -> NodeEffects:
     group = effects.group.find(node.args, node.kwargs) if effects.group is not None else None
     domain = (effects.domain, group) if type(group) is str else (effects.domain,)
     return NodeEffects(
-        writes=everything or (() if _spared(node, effects.writes_unless) else _named(node, effects.writes)),
+        writes=everything
+        or (() if _spared(node, effects.writes_unless) else _named(node, effects.writes)),
         aliases=everything or _named(node, effects.aliases),
         random=effects.random and not _spared(node, effects.random_unless),
         ordered=effects.ordered,
-        domains=((),) if effects.unknown and effects.ordered else (domain,) if effects.domain else (),
+        domains=((),)
+        if effects.unknown and effects.ordered
+        else (domain,)
+        if effects.domain
+        else (),
         completes=_named(node, effects.completes),
         sends=_named(node, effects.sends),
         waits=effects.unknown or bool(effects.completes),
@@ -338,7 +383,11 @@ def _of_op(node: Node, effects: Effects) -> NodeEffects:
 
 
 def _named(node: Node, places: tuple[ArgAt, ...]) -> tuple[str, ...]:
-    return tuple([name for at in places for name in refs_in((at.find(node.args, node.kwargs),))]) if places else ()
+    return (
+        tuple([name for at in places for name in refs_in((at.find(node.args, node.kwargs),))])
+        if places
+        else ()
+    )
 
 
 def _spared(node: Node, flags: tuple[Unless, ...]) -> bool:
@@ -351,11 +400,20 @@ PASSING = frozenset({
 """The region operators that call their body with the arguments after it and return its results, as a call does."""
 
 
-def _of_bodies(node: Node, do: Op, program: Program, summaries: dict[str, NodeEffects]) -> NodeEffects:
+def _of_bodies(
+    node: Node, do: Op, program: Program, summaries: dict[str, NodeEffects]
+) -> NodeEffects:
     bodies, refs = bodies_in(node.args, node.kwargs), tuple(dict.fromkeys(node.refs()))
-    if do.name in PASSING and do.effects == Effects(through_bodies=True) and len(bodies) == 1 and not refs_in((), node.kwargs):
+    if (
+        do.name in PASSING
+        and do.effects == Effects(through_bodies=True)
+        and len(bodies) == 1
+        and not refs_in((), node.kwargs)
+    ):
         operands = list(dropwhile(lambda arg: type(arg) is not Body, node.args))[1:]
-        return _through(summaries.get(bodies[0], NOTHING), program.graphs.get(bodies[0]), operands, "")
+        return _through(
+            summaries.get(bodies[0], NOTHING), program.graphs.get(bodies[0]), operands, ""
+        )
     # Other operators map operands to inputs of bodies differently: an effect of a body on one input may be one on any
     # operand, and results may alias any of them.  The declared effects of the operator still hold.
     inside = [summaries.get(name, NOTHING).renamed(lambda _: refs, str) for name in bodies]
@@ -363,10 +421,18 @@ def _of_bodies(node: Node, do: Op, program: Program, summaries: dict[str, NodeEf
     return evolve(joined([_of_op(node, do.effects), *inside]), aliases=refs, scope=scope)
 
 
-def _through(called: NodeEffects, body: Graph | None, operands: Sequence[Any], path: str) -> NodeEffects:
-    formal = {formal.name: arg for formal, arg in zip(body.inputs, operands, strict=False)} if body is not None else {}
+def _through(
+    called: NodeEffects, body: Graph | None, operands: Sequence[Any], path: str
+) -> NodeEffects:
+    formal = (
+        {formal.name: arg for formal, arg in zip(body.inputs, operands, strict=False)}
+        if body is not None
+        else {}
+    )
     # The caller's names of the arguments and of this module's slots.
-    return called.renamed(lambda name: refs_in((formal.get(name),)), lambda slot: nested(path, slot))
+    return called.renamed(
+        lambda name: refs_in((formal.get(name),)), lambda slot: nested(path, slot)
+    )
 
 
 def _from_root(node_effect: NodeEffects, path: str) -> NodeEffects:

@@ -74,7 +74,13 @@ three; they have a probability of dropout or advance the generator."""
 
 DROPOUTS = ("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout")
 RRELUS = ("", "_", "_with_noise", "_with_noise_", "_with_noise_functional")
-TRAIN, TRAINING, DROPOUT, DROPOUT_P, P = ("train", False), ("training", False), ("dropout", 0.0), ("dropout_p", 0.0), ("p", 0.0)
+TRAIN, TRAINING, DROPOUT, DROPOUT_P, P = (
+    ("train", False),
+    ("training", False),
+    ("dropout", 0.0),
+    ("dropout_p", 0.0),
+    ("p", 0.0),
+)
 
 DRAWS_NOTHING: dict[str, tuple[tuple[str, bool | float], ...]] = {
     # operator with the tag: (argument, literal with which it draws nothing), as the audit observed
@@ -82,7 +88,9 @@ DRAWS_NOTHING: dict[str, tuple[tuple[str, bool | float], ...]] = {
     **dict.fromkeys([f"aten::{name}_" for name in DROPOUTS], (TRAIN, P)),
     "aten::native_dropout": (TRAIN,),  # p=0.0 still draws a mask
     **dict.fromkeys([f"aten::rrelu{end}" for end in RRELUS], (TRAINING,)),
-    **dict.fromkeys([f"aten::{name}" for name in ("lstm", "gru", "rnn_tanh", "rnn_relu")], (TRAIN, DROPOUT)),
+    **dict.fromkeys(
+        [f"aten::{name}" for name in ("lstm", "gru", "rnn_tanh", "rnn_relu")], (TRAIN, DROPOUT)
+    ),
     "aten::scaled_dot_product_attention": (DROPOUT_P,),
     "aten::_scaled_dot_product_attention_math": (DROPOUT_P,),
     "aten::_scaled_dot_product_flash_attention_for_cpu": (DROPOUT_P,),
@@ -90,11 +98,18 @@ DRAWS_NOTHING: dict[str, tuple[tuple[str, bool | float], ...]] = {
 }
 
 UNKNOWN = frozenset(
-    {"aten::set_data", "aten::shallow_copy_data_", "inductor::accumulate_grad_", "inductor::resize_storage_bytes_"}
+    {
+        "aten::set_data",
+        "aten::shallow_copy_data_",
+        "inductor::accumulate_grad_",
+        "inductor::resize_storage_bytes_",
+    }
 )
 """Operators that replace the storage or metadata of a tensor, or modify its attributes."""
 
-FUNCTIONAL = frozenset({"_c10d_functional", "_c10d_functional_autograd", "c10d_functional", "_dtensor", "cplib"})
+FUNCTIONAL = frozenset(
+    {"_c10d_functional", "_c10d_functional_autograd", "c10d_functional", "_dtensor", "cplib"}
+)
 """Namespaces of collectives that return a tensor, awaited or not."""
 
 RAW = frozenset({"c10d", "symm_mem"})
@@ -116,7 +131,12 @@ WAITS = {
 """Operators that wait for a collective or for a copy between devices, and the argument that they wait for."""
 
 PROCESS_READS = frozenset(
-    {"aten::_cufft_get_plan_cache_max_size", "aten::_cufft_get_plan_cache_size", "aten::get_autocast_dtype", "aten::initial_seed"}
+    {
+        "aten::_cufft_get_plan_cache_max_size",
+        "aten::_cufft_get_plan_cache_size",
+        "aten::get_autocast_dtype",
+        "aten::initial_seed",
+    }
 )
 """Operators whose result depends on the settings of the process, besides those without arguments.
 
@@ -142,7 +162,9 @@ def effects_of_schema(target: Any) -> Effects:
     (ArgAt(index=0, name='self'),)
     """
     schema = schema_of(target)
-    arguments: Arguments = [(ArgAt(index, argument.name), argument) for index, argument in enumerate(schema.arguments)]
+    arguments: Arguments = [
+        (ArgAt(index, argument.name), argument) for index, argument in enumerate(schema.arguments)
+    ]
     space, _, name = schema.name.partition("::")
     if space in FUNCTIONAL | RAW and name not in SILENT:
         return _of_communication(schema, arguments)
@@ -152,10 +174,14 @@ def effects_of_schema(target: Any) -> Effects:
     tagged = torch.Tag.maybe_aliasing_or_mutating in target.tags
     may_alias = schema.name in SILENT_ALIASES or (tagged and not silent)
     random = torch.Tag.nondeterministic_seeded in target.tags or schema.name in SILENT_DRAWS
-    kept = not writes and target in side_effectful()  # torch.fx never removes it; a write orders it already
+    kept = (
+        not writes and target in side_effectful()
+    )  # torch.fx never removes it; a write orders it already
     effects = Effects(
         writes=tuple(dict.fromkeys((*writes, *silent))),
-        writes_unless=() if writes else tuple([Unless(at, False, None) for at, _ in arguments if at.name == flag]),  # noqa: FBT003
+        writes_unless=()
+        if writes
+        else tuple([Unless(at, False, None) for at, _ in arguments if at.name == flag]),  # noqa: FBT003
         returns=_returned_arguments(schema, arguments),
         aliases=_aliased_arguments(schema, arguments, may_alias=may_alias),
         random=random,
@@ -174,7 +200,13 @@ def _of_communication(schema: Any, arguments: Arguments) -> Effects:
         return Effects(aliases=tensors, completes=tensors)
     if name == "_wrap_tensor_autograd":
         return Effects(aliases=tensors)
-    written = tuple([at for at, argument in arguments if at.name in FILLS.get(name, ()) or _is_written(argument)])
+    written = tuple(
+        [
+            at
+            for at, argument in arguments
+            if at.name in FILLS.get(name, ()) or _is_written(argument)
+        ]
+    )
     return Effects(
         writes=written,
         aliases=tensors,
@@ -194,14 +226,23 @@ def _reads_process(schema: Any) -> bool:
     # Without arguments, the result depends on the process: a device, a mode, a capability.
     if schema.name in PROCESS_READS or schema.name.startswith("cuda::"):
         return True
-    return not schema.arguments and not any("Tensor" in str(result.type) for result in schema.returns)
+    return not schema.arguments and not any(
+        "Tensor" in str(result.type) for result in schema.returns
+    )
 
 
 def _returned_arguments(schema: Any, arguments: Arguments) -> tuple[ArgAt | None, ...]:
     # `Tensor(a!) self -> Tensor(a!)`: the dispatcher returns the same tensor object.
-    by_set = {frozenset(argument.alias_info.before_set): at for at, argument in arguments if argument.alias_info is not None}
+    by_set = {
+        frozenset(argument.alias_info.before_set): at
+        for at, argument in arguments
+        if argument.alias_info is not None
+    }
     infos = [result.alias_info for result in schema.returns]
-    found = [by_set.get(frozenset(info.before_set)) if info is not None and info.is_write else None for info in infos]
+    found = [
+        by_set.get(frozenset(info.before_set)) if info is not None and info.is_write else None
+        for info in infos
+    ]
     return tuple(found) if any(at is not None for at in found) else ()
 
 
@@ -213,8 +254,12 @@ def _aliased_arguments(schema: Any, arguments: Arguments, *, may_alias: bool) ->
         info = argument.alias_info
         # `split(Tensor(a -> *) self) -> Tensor(a)[]`: aliasing of the items of a list is stated by the star only, not on the
         # result.
-        declared = info is not None and ("*" in info.after_set or bool(shared & (info.before_set | info.after_set)))
-        if declared or (may_alias and any(word in str(argument.type) for word in ("Tensor", "Any"))):
+        declared = info is not None and (
+            "*" in info.after_set or bool(shared & (info.before_set | info.after_set))
+        )
+        if declared or (
+            may_alias and any(word in str(argument.type) for word in ("Tensor", "Any"))
+        ):
             found.append(at)
     return tuple(found)
 

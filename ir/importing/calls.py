@@ -63,18 +63,31 @@ def _without_tracepoints(graph: Graph) -> Graph:
 
 
 def _bodies(node: Node) -> list[str]:
-    return bodies_in(node.args, node.kwargs) if type(node.do) is Op and node.do.effects.through_bodies else []
+    return (
+        bodies_in(node.args, node.kwargs)
+        if type(node.do) is Op and node.do.effects.through_bodies
+        else []
+    )
 
 
-def _with_regions_placed(graphs: Mapping[str, Graph], name: str, unknown: Mapping[str, frozenset[str]]) -> Graph:
+def _with_regions_placed(
+    graphs: Mapping[str, Graph], name: str, unknown: Mapping[str, frozenset[str]]
+) -> Graph:
     graph = graphs[name]
     moved: dict[str, Stack] = {}
     nodes: list[Node] = []
     for node in graph.nodes:
         whole, _ = node.projection or ("", 0)
         if type(node.do) is Op and node.do.name in REGIONS:
-            inner = [(name, part) for name in _bodies(node) if name in graphs for part in graphs[name].nodes]
-            if inside := [part.stack for name, part in inner if part.name not in unknown.get(name, ())]:
+            inner = [
+                (name, part)
+                for name in _bodies(node)
+                if name in graphs
+                for part in graphs[name].nodes
+            ]
+            if inside := [
+                part.stack for name, part in inner if part.name not in unknown.get(name, ())
+            ]:
                 moved[node.name] = common_prefix(inside)
         elif whole in moved:
             moved[node.name] = moved[whole]
@@ -85,8 +98,13 @@ def _with_regions_placed(graphs: Mapping[str, Graph], name: str, unknown: Mappin
 def _inside(graph: Graph, base: Stack) -> Graph:
     # Stacks in the body become relative to the calls around the operator; a node with a different stack gets none.
     count, there = len(base), Relocation(lambda path: relative(path, base[-1].path))
-    stacks = [there.stack(node.stack[count:]) if node.stack[:count] == base else () for node in graph.nodes]
-    return graph.with_nodes([node.evolve(stack=stack) for node, stack in zip(graph.nodes, stacks, strict=True)])
+    stacks = [
+        there.stack(node.stack[count:]) if node.stack[:count] == base else ()
+        for node in graph.nodes
+    ]
+    return graph.with_nodes(
+        [node.evolve(stack=stack) for node, stack in zip(graph.nodes, stacks, strict=True)]
+    )
 
 
 def is_from_region(meta: Mapping[str, Any]) -> bool:
@@ -140,12 +158,19 @@ def place_boundaries(nodes: list[Node]) -> list[Node]:
     for number, (is_boundary, run) in enumerate(runs):
         if is_boundary and 0 < number < len(runs) - 1:
             inner = common_prefix([runs[number - 1][1][-1].stack, runs[number + 1][1][0].stack])
-            run = [node.evolve(stack=inner) if len(inner) > len(node.stack) else node for node in run]
+            run = [
+                node.evolve(stack=inner) if len(inner) > len(node.stack) else node for node in run
+            ]
         placed += run
     return placed
 
 
-def _around(run: list[Node], known: Mapping[str, Stack], users: Mapping[str, Sequence[str]], outside: Collection[str]) -> Stack:
+def _around(
+    run: list[Node],
+    known: Mapping[str, Stack],
+    users: Mapping[str, Sequence[str]],
+    outside: Collection[str],
+) -> Stack:
     beside = {name for node in run for name in (node.name, *node.refs(), *users.get(node.name, ()))}
     if any(name in outside for name in beside if name not in known):
         return ()
@@ -171,9 +196,13 @@ def read_call_signatures(entries: Iterable[Any]) -> tuple[dict[Frame, CallSignat
                 continue  # a strict export records a module with two names under the first, and leaves the second record empty
             frame = frame_of(entry.fqn)
             if "@" in frame.path:
-                raise UnsupportedProgram(f"torch preserves no call signature of {frame.path!r}, a name with @; rename the module")
+                raise UnsupportedProgram(
+                    f"torch preserves no call signature of {frame.path!r}, a name with @; rename the module"
+                )
             records[frame] = record
-            signatures[frame] = CallSignature(record.in_spec, record.out_spec, tuple(record.forward_arg_names or ()))
+            signatures[frame] = CallSignature(
+                record.in_spec, record.out_spec, tuple(record.forward_arg_names or ())
+            )
     return signatures, records
 
 
@@ -199,7 +228,9 @@ def check_paths(paths: Iterable[str]) -> None:
     >>> check_paths(["a.lin", "user@host"])
     """
     for path in paths:
-        odd = "@" in path and next((name for name in path.split(".") if frame_of(name).path != name), None)
+        odd = "@" in path and next(
+            (name for name in path.split(".") if frame_of(name).path != name), None
+        )
         if odd:
             writes = f"{odd!r} is how the exporter writes a later call of {frame_of(odd).path!r}"
             raise UnsupportedProgram(f"the module {path!r} must be renamed: {writes}")
@@ -229,7 +260,9 @@ def _outside(graph: Graph, records: Records) -> Graph:
     def outside(node: Node) -> Node:
         if node.name not in takers:
             return node
-        return node.evolve(stack=tuple(takewhile(lambda frame: frame not in takers[node.name], node.stack)))
+        return node.evolve(
+            stack=tuple(takewhile(lambda frame: frame not in takers[node.name], node.stack))
+        )
 
     return graph.with_nodes(map(outside, graph.nodes))
 
@@ -252,13 +285,18 @@ class _Boundaries:
             begin, end = self._latest(inputs) + 1, self._latest(outputs)
             if frame not in self.spans:
                 stack = self._place(frame)
-                pair = [self._node(frame, TAKES, inputs, stack), self._node(frame, GIVES, outputs, stack)]
+                pair = [
+                    self._node(frame, TAKES, inputs, stack),
+                    self._node(frame, GIVES, outputs, stack),
+                ]
                 self.edit.before(max(begin, end + 1), *pair)
                 continue
             first, last, stack = self.spans[frame]
             # An inner call that begins at the same node comes later in the list, and ends earlier.
             self.edit.before(max(first, begin), self._node(frame, TAKES, inputs, stack))
-            self.edit.after(max(last, end, begin - 1), self._node(frame, GIVES, outputs, stack), first=True)
+            self.edit.after(
+                max(last, end, begin - 1), self._node(frame, GIVES, outputs, stack), first=True
+            )
         return self.edit.graph()
 
     def _leaves(self, arguments: Iterable[Any]) -> tuple[Arg, ...]:
@@ -287,7 +325,9 @@ class _Boundaries:
         return Ref(first[0]) if first else leaf
 
     def _latest(self, leaves: tuple[Arg, ...]) -> int:
-        return max((self.edit.position[leaf.name] for leaf in leaves if type(leaf) is Ref), default=-1)
+        return max(
+            (self.edit.position[leaf.name] for leaf in leaves if type(leaf) is Ref), default=-1
+        )
 
     def _place(self, frame: Frame) -> Stack:
         # A call without nodes goes into the nearest called module above it.

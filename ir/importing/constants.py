@@ -56,14 +56,18 @@ def has_constants(node: Node) -> bool:
     (True, False)
     """
     operands = (*node.args, *[value for _, value in node.kwargs])
-    return any(type(arg) is not Ref and type(arg) not in PLAIN and _constants_in(arg) for arg in operands)
+    return any(
+        type(arg) is not Ref and type(arg) not in PLAIN and _constants_in(arg) for arg in operands
+    )
 
 
 _Use = tuple[str, Stack]
 """The place of a constant: the graph, and the module calls around it."""
 
 
-def with_constants(program: Program, *, origins: Mapping[int, Meta] = MappingProxyType({})) -> Program:
+def with_constants(
+    program: Program, *, origins: Mapping[int, Meta] = MappingProxyType({})
+) -> Program:
     """Turn the constants among arguments into state; return the same program if there are none.
 
     Args:
@@ -92,7 +96,9 @@ def with_constants(program: Program, *, origins: Mapping[int, Meta] = MappingPro
     for (name, _), leaves in uses.items():
         for leaf, at in leaves:
             _check(leaf, f"{at} in {name or 'the root graph'}")
-    lifting = _Lifting(program, {use: [leaf for leaf, _ in leaves] for use, leaves in uses.items()}, origins)
+    lifting = _Lifting(
+        program, {use: [leaf for leaf, _ in leaves] for use, leaves in uses.items()}, origins
+    )
     graphs = {name: lifting.graph(name) for name in dict.fromkeys([name for name, _ in uses])}
     return program.with_graphs(graphs).evolve(state=lifting.state)
 
@@ -100,9 +106,13 @@ def with_constants(program: Program, *, origins: Mapping[int, Meta] = MappingPro
 def _check(leaf: Any, where: str) -> None:
     if isinstance(leaf, torch.nn.Module):
         advice = "put it into the state (SlotKind.MODULE) and call it with purefx.call_module, or use swap_modules"
-        raise UnsupportedProgram(f"{where} has {short(leaf)} among its arguments, and a module is not a value; {advice}")
+        raise UnsupportedProgram(
+            f"{where} has {short(leaf)} among its arguments, and a module is not a value; {advice}"
+        )
     if isinstance(leaf, FakeTensor):
-        raise UnsupportedProgram(f"{where} has a fake tensor among its arguments, which has no contents; pass the real tensor")
+        raise UnsupportedProgram(
+            f"{where} has a fake tensor among its arguments, which has no contents; pass the real tensor"
+        )
 
 
 class _Lifting:
@@ -114,7 +124,9 @@ class _Lifting:
         origins: the meta of constants.
     """
 
-    def __init__(self, program: Program, uses: Mapping[_Use, list[Any]], origins: Mapping[int, Meta]) -> None:
+    def __init__(
+        self, program: Program, uses: Mapping[_Use, list[Any]], origins: Mapping[int, Meta]
+    ) -> None:
         self.program = program
         self.origins = origins
         self.places = all_instances(program)
@@ -124,7 +136,9 @@ class _Lifting:
         self.entered = {place for places in self.places.values() for place in places}
         """The modules that are called around a use."""
         for name, stack in uses:
-            self.entered.update([join(place, frame.path) for frame in stack for place in self.places_of(name)])
+            self.entered.update(
+                [join(place, frame.path) for frame in stack for place in self.places_of(name)]
+            )
         self.state = self._named(uses)
 
     def places_of(self, graph: str) -> tuple[str, ...]:
@@ -157,7 +171,11 @@ class _Lifting:
                 self.slots[key] = known[identity]
                 continue
             owner = self._owner(found)
-            name = next(path for number in count() if (path := join(owner, f"_constant{number}")) not in used)
+            name = next(
+                path
+                for number in count()
+                if (path := join(owner, f"_constant{number}")) not in used
+            )
             used.add(name)
             is_parameter = isinstance(values[identity], torch.nn.Parameter)
             kind = SlotKind.PARAMETER if is_parameter else SlotKind.CONSTANT
@@ -172,7 +190,11 @@ class _Lifting:
             while found and home != found and not is_below(home, found):
                 found = found.rpartition(".")[0]
         found = next((outer for outer in reversed(way_to(found)) if outer in self.entered), "")
-        held = next((outer for outer in way_to(found) if outer in self.program.state.modules), None) if found else None
+        held = (
+            next((outer for outer in way_to(found) if outer in self.program.state.modules), None)
+            if found
+            else None
+        )
         return found if held is None else held.rpartition(".")[0]
 
     def graph(self, name: str) -> Graph:
@@ -184,7 +206,9 @@ class _Lifting:
 
         def read(arg: Arg, stack: Stack, user: str, meta: Any) -> Arg:
             if type(arg) in CONTAINERS:
-                return with_children(arg, [read(part, stack, user, meta) for part in children_of(arg)])
+                return with_children(
+                    arg, [read(part, stack, user, meta) for part in children_of(arg)]
+                )
             if not is_constant(arg):
                 return arg
             slot = self.slots[_identity(arg), self._part(self._homes((name, stack))[0])]

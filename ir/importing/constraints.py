@@ -17,7 +17,15 @@ from ..analysis.numbers import SYMBOLIC
 from ..calls.argument_tree import ArgumentTree
 from ..errors import UnsupportedProgram
 from ..expression import Apply, Expr, InputDim, InputValue, Sym
-from ..signature import ArgumentType, Constraints, LiteralType, NumberType, ObjectType, Range, TensorType
+from ..signature import (
+    ArgumentType,
+    Constraints,
+    LiteralType,
+    NumberType,
+    ObjectType,
+    Range,
+    TensorType,
+)
 from ..torch_private import device_of, finite, guards_of, pytree, sympy
 
 SYMPY_OPERATORS = {
@@ -56,7 +64,9 @@ def read_expression(expr: Any) -> Expr:
         return float(expr)
     op = SYMPY_OPERATORS.get(type(expr).__name__)
     if op is None:
-        raise UnsupportedProgram(f"the size {expr} uses {type(expr).__name__}, which is not supported")
+        raise UnsupportedProgram(
+            f"the size {expr} uses {type(expr).__name__}, which is not supported"
+        )
     return Apply(op, tuple(read_expression(arg) for arg in expr.args))
 
 
@@ -67,7 +77,9 @@ def type_of(value: Any) -> ArgumentType:
     TensorType(dtype=torch.float32, shape=(2,), device='cpu')
     """
     if isinstance(value, torch.Tensor):
-        return TensorType(value.dtype, tuple([read_size(size) for size in value.shape]), str(device_of(value)))
+        return TensorType(
+            value.dtype, tuple([read_size(size) for size in value.shape]), str(device_of(value))
+        )
     if isinstance(value, SYMBOLIC):
         kind = {torch.SymInt: "int", torch.SymFloat: "float", torch.SymBool: "bool"}[type(value)]
         return NumberType(kind, read_size(value) if kind == "int" else None)
@@ -82,7 +94,15 @@ OPERATORS: Mapping[type, str] = {
     ast.And: "and", ast.Or: "or", ast.Not: "not", ast.USub: "neg",
 }  # fmt: skip
 
-FUNCTIONS = {"max": "max", "min": "min", "abs": "abs", "Max": "max", "Min": "min", "Mod": "%", "FloorDiv": "//"}
+FUNCTIONS = {
+    "max": "max",
+    "min": "min",
+    "abs": "abs",
+    "Max": "max",
+    "Min": "min",
+    "Mod": "%",
+    "FloorDiv": "//",
+}
 
 
 def read_constraints(ep: ExportedProgram) -> Constraints:
@@ -107,8 +127,14 @@ def _places(ep: ExportedProgram, texts: Sequence[str]) -> dict[str, int]:
     call = ep.module_call_graph[0].signature
     if call is None:
         return {}
-    names, tree = call.forward_arg_names or [], ArgumentTree.of(call.in_spec, example=ep.example_inputs)
-    rests = {name for text in texts for name in re.findall(r"L\['(\w+)'\]", text)} - {*names, "flat_args"}
+    names, tree = (
+        call.forward_arg_names or [],
+        ArgumentTree.of(call.in_spec, example=ep.example_inputs),
+    )
+    rests = {name for text in texts for name in re.findall(r"L\['(\w+)'\]", text)} - {
+        *names,
+        "flat_args",
+    }
     found: dict[str, int] = {}
     for index, (number, path) in enumerate(tree.places):
         key = tree.keys[number]
@@ -118,7 +144,10 @@ def _places(ep: ExportedProgram, texts: Sequence[str]) -> dict[str, int]:
             name = names[key] if key < len(names) else ""
             rest, _, item = name.rpartition("_")
             spelled = [f"[{name!r}]", *([f"[{rest!r}][{item}]"] if rest in rests else [])]
-        for head in (f"['flat_args'][{index}]", *[start + pytree.keystr(path) for start in spelled]):
+        for head in (
+            f"['flat_args'][{index}]",
+            *[start + pytree.keystr(path) for start in spelled],
+        ):
             found.setdefault(f"L{head}", index)
     return found
 
@@ -154,7 +183,10 @@ def _translate(tree: ast.expr, places: Mapping[str, int]) -> Expr:
             return Apply(OPERATORS[type(op)], tuple(_translate(value, places) for value in values))
         case ast.Compare(left=left, ops=ops, comparators=others):
             sides = [_translate(side, places) for side in (left, *others)]
-            parts = [Apply(OPERATORS[type(op)], (a, b)) for op, a, b in zip(ops, sides, sides[1:], strict=False)]
+            parts = [
+                Apply(OPERATORS[type(op)], (a, b))
+                for op, a, b in zip(ops, sides, sides[1:], strict=False)
+            ]
             return parts[0] if len(parts) == 1 else Apply("and", tuple(parts))
         case ast.IfExp(test=test, body=body, orelse=other):
             return Apply("if", tuple(_translate(part, places) for part in (test, body, other)))

@@ -84,15 +84,21 @@ class ExportedFront(Front):
         origins: whether nodes and inputs get an origin.
     """
 
-    def __init__(self, ep: ExportedProgram, paths: Collection[str], declared: Declared, *, origins: bool) -> None:
+    def __init__(
+        self, ep: ExportedProgram, paths: Collection[str], declared: Declared, *, origins: bool
+    ) -> None:
         super().__init__(declared, origins=origins)
         root, signature = ep.graph_module, ep.graph_signature
         nested = [found for found in root.modules() if isinstance(found, torch.fx.GraphModule)]
-        self.stacks = ExportedStacks(paths, (node for found in nested for node in found.graph.nodes))
+        self.stacks = ExportedStacks(
+            paths, (node for found in nested for node in found.graph.nodes)
+        )
         is_joint = signature.backward_signature is not None
         self.traced = traced_backward(root.graph) if is_joint else Traced({}, frozenset())
         state_kinds = (InputKind.PARAMETER, InputKind.BUFFER)
-        self.outside = {spec.arg.name for spec in signature.input_specs if spec.kind not in state_kinds}
+        self.outside = {
+            spec.arg.name for spec in signature.input_specs if spec.kind not in state_kinds
+        }
         """Inputs of the root that are not state."""
         self.renamed: Mapping[str, str] = {}
         """Values of the root that alias an input: the results of in-place operators on it."""
@@ -108,10 +114,18 @@ class ExportedFront(Front):
         is_root, nodes, stacks = not at.job.name, at.nodes, at.stacks
         if is_root:
             self.renamed = at.renamed
-        self.unplaced[at.job.name] = unplaced = frozenset([name for name, stack in stacks.items() if stack is None])
-        strays = {node.name for node in nodes if not node.stack and (node.name in unplaced or is_from_region(node.meta))}
+        self.unplaced[at.job.name] = unplaced = frozenset(
+            [name for name, stack in stacks.items() if stack is None]
+        )
+        strays = {
+            node.name
+            for node in nodes
+            if not node.stack and (node.name in unplaced or is_from_region(node.meta))
+        }
         if strays:
-            outside = {formal for formal in at.inputs if not is_root or formal in self.outside}.union(graph.output_refs())
+            outside = {
+                formal for formal in at.inputs if not is_root or formal in self.outside
+            }.union(graph.output_refs())
             nodes = place_strays(graph, strays, outside)
         if any(op.effects.scope for op in self.operators.all()):
             nodes = place_boundaries(nodes)
@@ -119,16 +133,24 @@ class ExportedFront(Front):
 
     def stack(self, at: GraphReader, fx_node: Any) -> Stack | None:
         """Return the module calls around a node; a projection has those of its operand."""
-        whole = getattr(next(iter(fx_node.args), None), "name", None) if fx_node.target is operator.getitem else None
+        whole = (
+            getattr(next(iter(fx_node.args), None), "name", None)
+            if fx_node.target is operator.getitem
+            else None
+        )
         if whole in at.stacks:
             return at.stacks[whole]
-        return self.stacks.read(self.traced.stacks.get(fx_node) or fx_node.meta.get("nn_module_stack"))
+        return self.stacks.read(
+            self.traced.stacks.get(fx_node) or fx_node.meta.get("nn_module_stack")
+        )
 
     def object(self, value: Any) -> Arg:
         """Return an object among arguments; errors name its type only, because its repr may be anything."""
         kind = type(value)
         if not isinstance(value, FUNCTIONS):
-            raise UnsupportedProgram(f"an argument of type {kind.__module__}.{kind.__qualname__} is not supported")
+            raise UnsupportedProgram(
+                f"an argument of type {kind.__module__}.{kind.__qualname__} is not supported"
+            )
         return value
 
 
@@ -143,10 +165,15 @@ def read_state(ep: ExportedProgram) -> State:
     saved, constants = ep.state_dict, ep.constants
     for name in (*saved, *constants):
         if type(name) is not str:
-            fault, advice = f"the state has a tensor under {short(name)}, which is not a valid name", "rename it in ep.state_dict"
+            fault, advice = (
+                f"the state has a tensor under {short(name)}, which is not a valid name",
+                "rename it in ep.state_dict",
+            )
             raise InvalidProgram([Violation("well-formed", fault, node="state", advice=advice)])
     tensors = saved.values() if any(map(is_lifted, constants)) else ()
-    parameters = {cell_key(value)[0]: value for value in tensors if isinstance(value, torch.nn.Parameter)}
+    parameters = {
+        cell_key(value)[0]: value for value in tensors if isinstance(value, torch.nn.Parameter)
+    }
     slots: dict[str, Slot] = {}
     earlier = _unsaved_before(ep)
     for name, value in saved.items():
@@ -159,7 +186,9 @@ def read_state(ep: ExportedProgram) -> State:
         if name not in slots:
             # The exporter detaches parameters that are not registered in the module.
             found = parameters.get(cell_key(value)[0], value) if is_lifted(name) else value
-            slots[name] = numbers.slot(found, kind, persistent=persistent and kind is not SlotKind.CONSTANT)
+            slots[name] = numbers.slot(
+                found, kind, persistent=persistent and kind is not SlotKind.CONSTANT
+            )
     state = State(tuple(slots), pmap(slots))
     state.derived[known_names] = frozenset({"state"})
     return state
@@ -198,7 +227,9 @@ def read_signature(ep: ExportedProgram, root: Graph) -> Signature:
     if ep.graph_signature.backward_signature is not None:
         out_spec = None  # it describes only the results of the forward
     names = tuple((call.forward_arg_names or ()) if call is not None else ())
-    paths = iter(ArgumentTree.of(in_spec, names, ep.example_inputs).paths if in_spec is not None else ())
+    paths = iter(
+        ArgumentTree.of(in_spec, names, ep.example_inputs).paths if in_spec is not None else ()
+    )
     inputs: list[InputSpec] = []
     for spec, formal in zip(ep.graph_signature.input_specs, root.inputs, strict=True):
         if id(spec.kind) in KINDS:
@@ -206,24 +237,45 @@ def read_signature(ep: ExportedProgram, root: Graph) -> Signature:
         elif spec.kind is InputKind.TOKEN:
             inputs.append(Token())
         else:
-            inputs.append(UserInput(_type_of(spec.arg, formal.meta.get("val")), next(paths, formal.name)))
+            inputs.append(
+                UserInput(_type_of(spec.arg, formal.meta.get("val")), next(paths, formal.name))
+            )
     return Signature(tuple(inputs), _outputs(ep, root), in_spec, out_spec, names)
 
 
 def _check_lengths(ep: ExportedProgram, root: Graph) -> None:
     specs = ep.graph_signature
-    counts = (("input", len(specs.input_specs), len(root.inputs)), ("output", len(specs.output_specs), len(root.results)))
+    counts = (
+        ("input", len(specs.input_specs), len(root.inputs)),
+        ("output", len(specs.output_specs), len(root.results)),
+    )
     for what, described, there in counts:
         if described != there:
             text = f"the number of {what}s is {described} in the signature and {there} in the graph"
-            raise InvalidProgram([Violation(f"signature-{what}s", text, advice="update ep.graph_signature with the graph")])
+            raise InvalidProgram(
+                [
+                    Violation(
+                        f"signature-{what}s",
+                        text,
+                        advice="update ep.graph_signature with the graph",
+                    )
+                ]
+            )
 
 
 def _outputs(ep: ExportedProgram, root: Graph) -> tuple[OutputSpec, ...]:
     index = {formal.name: number for number, formal in enumerate(root.inputs)}
     # A gradient targets the name that its input had before torch (2.13) renamed it: "arg11_1" is input 11.
-    users = [number for number, spec in enumerate(ep.graph_signature.input_specs) if spec.kind is InputKind.USER_INPUT]
-    leaves = {name: leaf for leaf, number in enumerate(users) for name in (f"arg{number}_1", root.inputs[number].name)}
+    users = [
+        number
+        for number, spec in enumerate(ep.graph_signature.input_specs)
+        if spec.kind is InputKind.USER_INPUT
+    ]
+    leaves = {
+        name: leaf
+        for leaf, number in enumerate(users)
+        for name in (f"arg{number}_1", root.inputs[number].name)
+    }
     makers: Mapping[str, Callable[[str], OutputSpec]] = {
         "USER_OUTPUT": lambda _: UserOutput(),
         "TOKEN": lambda _: Token(),
@@ -247,12 +299,17 @@ def _type_of(arg: Any, value: Any) -> ArgumentType:
     if isinstance(arg, CustomObjArgument):
         return ObjectType(arg.class_fqn)
     if isinstance(value, torch.Tensor) and value.is_nested:
-        raise UnsupportedProgram(f"the input {arg.name!r} is a nested tensor: export a module that takes its values and offsets")
+        raise UnsupportedProgram(
+            f"the input {arg.name!r} is a nested tensor: export a module that takes its values and offsets"
+        )
     return type_of(value)
 
 
 def import_ep(
-    ep: ExportedProgram, *, effects: Mapping[Callable[..., Any], Effects] | None = None, provenance: bool = True
+    ep: ExportedProgram,
+    *,
+    effects: Mapping[Callable[..., Any], Effects] | None = None,
+    provenance: bool = True,
 ) -> Program:
     """Import an exported program as an immutable value.
 
@@ -289,7 +346,9 @@ def import_ep(
         with without_overrides():
             for formal, spec in program.inputs:
                 name = spec.slot if type(spec) is StateInput else ""
-                if name in slots and (wrong := disagreement(value_in(formal.meta), slots[name].value)):
+                if name in slots and (
+                    wrong := disagreement(value_in(formal.meta), slots[name].value)
+                ):
                     text = f"it is the state {name!r}, but the graph reads it as {wrong}"
                     raise InvalidProgram([Violation("state-geometry", text, "", formal.name)])
     object.__setattr__(program, "imported", True)
@@ -298,7 +357,9 @@ def import_ep(
 
 def _read(ep: ExportedProgram, declared: Declared, *, provenance: bool) -> Program:
     entries = [entry.fqn for entry in ep.module_call_graph]
-    paths = dict.fromkeys([fqn if type(fqn) is str and "@" not in fqn else frame_of(fqn).path for fqn in entries])
+    paths = dict.fromkeys(
+        [fqn if type(fqn) is str and "@" not in fqn else frame_of(fqn).path for fqn in entries]
+    )
     reader = ExportedFront(ep, paths, declared, origins=provenance)
     state = read_state(ep)
     signatures, records = read_call_signatures(ep.module_call_graph)

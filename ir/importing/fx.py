@@ -62,7 +62,9 @@ from .constraints import type_of
 from .traced import Attributes, TracedFront, parameters_of
 
 
-def read_traced_signature(module: torch.fx.GraphModule, output: Arg) -> tuple[Signature, tuple[Arg, ...]]:
+def read_traced_signature(
+    module: torch.fx.GraphModule, output: Arg
+) -> tuple[Signature, tuple[Arg, ...]]:
     """Return the signature of a traced graph module, and the flat output of its root graph.
 
     Args:
@@ -82,9 +84,13 @@ def read_traced_signature(module: torch.fx.GraphModule, output: Arg) -> tuple[Si
         )
     for hook in hooks_of(module):
         if getattr(hook, "__module__", None) != TRACING:
-            raise UnsupportedProgram("the module has forward hooks, which are not part of the graph; remove them first")
+            raise UnsupportedProgram(
+                "the module has forward hooks, which are not part of the graph; remove them first"
+            )
     if "forward" in module.__dict__:
-        raise UnsupportedProgram("`forward` is set on the module itself and overrides its graph; delete module.forward first")
+        raise UnsupportedProgram(
+            "`forward` is set on the module itself and overrides its graph; delete module.forward first"
+        )
     info = codegen.pytree_info if isinstance(codegen, PyTreeCodeGen) else None
     inputs, in_spec, names = _plain_inputs(module) if info is None else _nested_inputs(module, info)
     if info is None:
@@ -102,7 +108,9 @@ _REPLAYED = {
 """Further advice where Dynamo's bytecode is replayed around a graph."""
 
 
-def _plain_inputs(module: torch.fx.GraphModule) -> tuple[tuple[UserInput, ...], Any, tuple[str, ...]]:
+def _plain_inputs(
+    module: torch.fx.GraphModule,
+) -> tuple[tuple[UserInput, ...], Any, tuple[str, ...]]:
     inputs: list[UserInput] = []
     for parameter in parameters_of(module):
         default = [frozen_arg(value) for value in parameter.default]
@@ -116,21 +124,48 @@ def _plain_inputs(module: torch.fx.GraphModule) -> tuple[tuple[UserInput, ...], 
     return tuple(inputs), in_spec, tuple([spec.argument for spec in inputs])
 
 
-def _nested_inputs(module: torch.fx.GraphModule, info: Any) -> tuple[tuple[UserInput, ...], Any, tuple[str, ...]]:
+def _nested_inputs(
+    module: torch.fx.GraphModule, info: Any
+) -> tuple[tuple[UserInput, ...], Any, tuple[str, ...]]:
     in_spec, names = info.in_spec, tuple([name for name in info.orig_args if name != "self"])
     parts = in_spec.children()
-    if in_spec.type is tuple and list(info.orig_args[:1]) == ["self"] and len(parts) == len(info.orig_args):
-        in_spec = pytree.treespec_tuple(parts[1:])  # without the module, which symbolic_trace notes first
+    if (
+        in_spec.type is tuple
+        and list(info.orig_args[:1]) == ["self"]
+        and len(parts) == len(info.orig_args)
+    ):
+        in_spec = pytree.treespec_tuple(
+            parts[1:]
+        )  # without the module, which symbolic_trace notes first
         parts = in_spec.children()
-    if [part.type for part in parts] != [tuple, dict] or in_spec.type is not tuple:  # not (args, kwargs)
+    if [part.type for part in parts] != [
+        tuple,
+        dict,
+    ] or in_spec.type is not tuple:  # not (args, kwargs)
         in_spec = pytree.treespec_tuple([pytree.treespec_tuple(parts), pytree.treespec_dict()])
     tree = ArgumentTree.of(in_spec, names)
     if not all(map(is_identifier, tree.keyword)):
-        raise InvalidProgram([Violation("names", "a keyword argument has an invalid name", advice="pass identifiers of Python")])
+        raise InvalidProgram(
+            [
+                Violation(
+                    "names",
+                    "a keyword argument has an invalid name",
+                    advice="pass identifiers of Python",
+                )
+            ]
+        )
     count = sum(fx_node.op == "placeholder" for fx_node in module.graph.nodes)
     if count != in_spec.num_leaves:
         fault = f"its code takes {in_spec.num_leaves} leaves, the graph has {count} placeholders"
-        raise InvalidProgram([Violation("signature-leaves", fault, advice="change the pytree of the code with the placeholders")])
+        raise InvalidProgram(
+            [
+                Violation(
+                    "signature-leaves",
+                    fault,
+                    advice="change the pytree of the code with the placeholders",
+                )
+            ]
+        )
     return tuple([UserInput(ObjectType(), path) for path in tree.paths]), in_spec, names
 
 
@@ -141,7 +176,9 @@ class _Leaf:
     arg: Arg
 
 
-def bound_example(module: torch.fx.GraphModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+def bound_example(
+    module: torch.fx.GraphModule, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> list[Any]:
     """Return the value of each placeholder of a graph module in a call.
 
     Raises:
@@ -172,12 +209,16 @@ def example_values(module: torch.fx.GraphModule, inputs: Any) -> Mapping[Any, An
     [(2, 3), (2, 3), (2, 3)]
     """
     if not isinstance(inputs, tuple | dict):
-        raise InputValueError(f"example_inputs must be a tuple, or a dict by name, not a {type(inputs).__name__}")
+        raise InputValueError(
+            f"example_inputs must be a tuple, or a dict by name, not a {type(inputs).__name__}"
+        )
     args = bound_example(module, *((inputs, {}) if isinstance(inputs, tuple) else ((), inputs)))
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     copied = fake_copy(module, mode)
     formals = [node for node in copied.graph.nodes if node.op == "placeholder"]
-    fakes = dict(zip(formals, pytree.tree_map_only(torch.Tensor, mode.from_tensor, args), strict=True))
+    fakes = dict(
+        zip(formals, pytree.tree_map_only(torch.Tensor, mode.from_tensor, args), strict=True)
+    )
     run = torch.fx.Interpreter(copied, garbage_collect_values=False)
     run.extra_traceback = False
     with mode, torch.no_grad():
@@ -186,7 +227,9 @@ def example_values(module: torch.fx.GraphModule, inputs: Any) -> Mapping[Any, An
         except FAKE_REFUSALS:
             pass  # a value that depends on contents stays unknown, with all that follow from it
         except Exception as error:
-            name = next((node.name for node in copied.graph.nodes if node not in run.env), "the call")
+            name = next(
+                (node.name for node in copied.graph.nodes if node not in run.env), "the call"
+            )
             fault = f"the graph does not run on example_inputs: {name} raises {type(error).__name__}: {error}"
             raise InputValueError(fault) from error
     pairs = zip(module.graph.nodes, copied.graph.nodes, strict=True)
@@ -237,20 +280,28 @@ def import_fx(
     values = {} if example_inputs is None else example_values(graph_module, example_inputs)
     with collector_paused():
         declared = checked_declarations(effects)
-        program = _read(graph_module, values, declared) if state is None else _described(graph_module, state, declared)
+        program = (
+            _read(graph_module, values, declared)
+            if state is None
+            else _described(graph_module, state, declared)
+        )
         return tracked(program) if provenance else program
 
 
 def _described(module: torch.fx.GraphModule, state: Any, declared: Declared) -> Program:
     if not isinstance(state, torch.nn.Module | Mapping):
-        raise ArgumentError(f"state must be the traced module or a mapping from names to its tensors, not {kind_of(state)}")
+        raise ArgumentError(
+            f"state must be the traced module or a mapping from names to its tensors, not {kind_of(state)}"
+        )
     found = described(module.graph)
     if found is None:
         raise UnsupportedProgram(
             "state= needs a graph that describes its inputs (meta['desc'], from aot_export_joint_with_descriptors); for other "
             "graphs, restore_names(import_fx(graph_module), module, inputs=...) turns inputs that are tensors of it into state"
         )
-    return check(read_joint(module, found, state, Convention.flat(found), declared))  # the state of the caller may not fit
+    return check(
+        read_joint(module, found, state, Convention.flat(found), declared)
+    )  # the state of the caller may not fit
 
 
 def _read(module: torch.fx.GraphModule, values: Mapping[Any, Any], declared: Declared) -> Program:
@@ -267,7 +318,9 @@ def _read(module: torch.fx.GraphModule, values: Mapping[Any, Any], declared: Dec
         facts=frozenset({"state sunk"} if called else {"flat", "state sunk"}),
     )
     if len(program.order) != len(program.graphs):  # bodies that nodes name but nothing uses
-        program = program.evolve(graphs=pmap({name: program.graphs[name] for name in program.order}))
+        program = program.evolve(
+            graphs=pmap({name: program.graphs[name] for name in program.order})
+        )
     return check_identifiers(with_constants(program))
 
 
@@ -296,12 +349,19 @@ def described(graph: torch.fx.Graph) -> Described | None:
     formals = [node for node in graph.nodes if node.op == "placeholder"]
     output = next((node for node in reversed(graph.nodes) if node.op == "output"), None)
     descs = output.meta.get("desc") if output is not None else None
-    if output is None or not isinstance(descs, list | tuple) or not all("desc" in node.meta for node in formals):
+    if (
+        output is None
+        or not isinstance(descs, list | tuple)
+        or not all("desc" in node.meta for node in formals)
+    ):
         return None
     results = output.args[0]
     if not isinstance(results, list | tuple) or len(results) != len(descs):
         return None
-    return Described(tuple([(node, node.meta["desc"]) for node in formals]), tuple(zip(results, descs, strict=True)))
+    return Described(
+        tuple([(node, node.meta["desc"]) for node in formals]),
+        tuple(zip(results, descs, strict=True)),
+    )
 
 
 def kind(desc: Any) -> str:
@@ -325,7 +385,9 @@ REFUSED: Mapping[str, str] = {
 """Fault and advice for descriptors that cannot be inputs or outputs of a program, by the prefix of their class."""
 
 
-def refusal(desc: Any, what: str, *, named: Callable[[str], str] = str, fault: str = "") -> UnsupportedProgram:
+def refusal(
+    desc: Any, what: str, *, named: Callable[[str], str] = str, fault: str = ""
+) -> UnsupportedProgram:
     """Return the error for an input or output that has no role.
 
     Args:
@@ -337,10 +399,18 @@ def refusal(desc: Any, what: str, *, named: Callable[[str], str] = str, fault: s
     >>> print(refusal(7, "input 0"))
     input 0 is described as int, which has no role in a program
     """
-    fault = fault or next((text for start, text in REFUSED.items() if kind(desc).startswith(start)), "")
+    fault = fault or next(
+        (text for start, text in REFUSED.items() if kind(desc).startswith(start)), ""
+    )
     if not fault:
-        return UnsupportedProgram(f"{what} is described as {kind(desc)}, which has no role in a program")
-    text = re.sub(r"get_(parameter|buffer)\('([^']*)'\)", lambda found: f"get_{found[1]}({named(found[2])!r})", desc.expr())
+        return UnsupportedProgram(
+            f"{what} is described as {kind(desc)}, which has no role in a program"
+        )
+    text = re.sub(
+        r"get_(parameter|buffer)\('([^']*)'\)",
+        lambda found: f"get_{found[1]}({named(found[2])!r})",
+        desc.expr(),
+    )
     return UnsupportedProgram(f"{what} is {text}: {fault}")
 
 
@@ -370,7 +440,9 @@ class Convention:
         leaves = (TENSOR,) * sum(kind(desc) == "PlainAOTInput" for _, desc in found.inputs)
         results = (TENSOR,) * sum(kind(desc) == "PlainAOTOutput" for _, desc in found.outputs)
         structure = pytree.tree_structure
-        return cls(structure(((0,) * len(leaves), {})), (), leaves, structure((0,) * len(results)), results)
+        return cls(
+            structure(((0,) * len(leaves), {})), (), leaves, structure((0,) * len(results)), results
+        )
 
 
 def read_joint(
@@ -400,7 +472,9 @@ def read_joint(
     own = _state_of(source) if attributes is None else attributes.state()
     state = _with_constants(own, reader.attributes.state())
     arguments, results = _tensors_among(convention.leaves), _tensors_among(convention.results)
-    root, signature = _Roles(found, convention, state, named, arguments, results).applied(reader.graphs[""])
+    root, signature = _Roles(found, convention, state, named, arguments, results).applied(
+        reader.graphs[""]
+    )
     reader.graphs[""] = root
     reads = any(type(node.do) is Get for node in root.nodes)
     return Program(
@@ -417,7 +491,9 @@ def _state_of(tensors: Any) -> State:
     slots: dict[str, Slot] = {}
     for name, value in tensors.items():
         is_parameter = isinstance(value, torch.nn.Parameter)
-        slots[name] = numbers.slot(value, SlotKind.PARAMETER if is_parameter else SlotKind.BUFFER, persistent=True)
+        slots[name] = numbers.slot(
+            value, SlotKind.PARAMETER if is_parameter else SlotKind.BUFFER, persistent=True
+        )
     return State(tuple(slots), pmap(slots))
 
 
@@ -425,8 +501,13 @@ def _with_constants(state: State, constants: State) -> State:
     # The graph reads these itself: tensors that are not parameters or buffers of the module.
     numbers = TensorIds(state)
     if twice := [name for name in constants if name in state]:
-        raise UnsupportedProgram(f"rename the constant {twice[0]!r} of the graph: the module has other state of that name")
-    added = {name: numbers.slot(slot.value, SlotKind.CONSTANT, persistent=False) for name, slot in constants.pairs}
+        raise UnsupportedProgram(
+            f"rename the constant {twice[0]!r} of the graph: the module has other state of that name"
+        )
+    added = {
+        name: numbers.slot(slot.value, SlotKind.CONSTANT, persistent=False)
+        for name, slot in constants.pairs
+    }
     return State((*state.order, *added), pmap({**state.slots, **added}))
 
 
@@ -448,7 +529,9 @@ class _Roles:
         state: list[tuple[Input, InputSpec]] = []
         users: dict[int, Input] = {}
         tangents: list[tuple[int, Input]] = []
-        for number, (formal, (_, desc)) in enumerate(zip(graph.inputs, self.found.inputs, strict=True)):
+        for number, (formal, (_, desc)) in enumerate(
+            zip(graph.inputs, self.found.inputs, strict=True)
+        ):
             place = f"input {number} ({formal.name})"
             if kind(desc) in ("ForwardTokenAOTInput", "BackwardTokenAOTInput"):
                 state.append((formal, Token()))
@@ -459,13 +542,20 @@ class _Roles:
             else:
                 users[int(target)] = formal
         in_spec = self.in_spec(len(tangents))
-        pairs = [*state, *self.user_inputs(graph, users, sorted(tangents, key=lambda pair: pair[0]), in_spec)]
+        pairs = [
+            *state,
+            *self.user_inputs(graph, users, sorted(tangents, key=lambda pair: pair[0]), in_spec),
+        ]
         output, outputs = self.outputs(graph.output, len(state))
         out_spec = self.convention.out_spec
         if self.found.is_joint:
             gradients = sum(type(spec) in (StateGradient, InputGradient) for spec in outputs)
-            out_spec = pytree.TreeSpec(tuple, None, [out_spec, pytree.tree_structure((0,) * gradients)])
-        signature = Signature(tuple([spec for _, spec in pairs]), outputs, in_spec, out_spec, self.convention.names)
+            out_spec = pytree.TreeSpec(
+                tuple, None, [out_spec, pytree.tree_structure((0,) * gradients)]
+            )
+        signature = Signature(
+            tuple([spec for _, spec in pairs]), outputs, in_spec, out_spec, self.convention.names
+        )
         return Graph(tuple([formal for formal, _ in pairs]), graph.nodes, output), signature
 
     def tangent(self, desc: Any, place: str) -> int:
@@ -484,10 +574,16 @@ class _Roles:
         args, kwargs = self.convention.in_spec.children()
         specs: dict[str, Any] = dict(zip(kwargs.context or (), kwargs.children(), strict=True))
         specs["tangents"] = pytree.tree_structure((0,) * tangents)
-        return pytree.TreeSpec(tuple, None, [args, pytree.TreeSpec(dict, list(specs), list(specs.values()))])
+        return pytree.TreeSpec(
+            tuple, None, [args, pytree.TreeSpec(dict, list(specs), list(specs.values()))]
+        )
 
     def user_inputs(
-        self, graph: Graph, users: Mapping[int, Input], tangents: Sequence[tuple[int, Input]], in_spec: Any
+        self,
+        graph: Graph,
+        users: Mapping[int, Input],
+        tangents: Sequence[tuple[int, Input]],
+        in_spec: Any,
     ) -> list[tuple[Input, InputSpec]]:
         """Return the arguments, literals included, and the tangents."""
         paths = ArgumentTree.of(in_spec, self.convention.names).paths
@@ -496,9 +592,14 @@ class _Roles:
         for number, (leaf, path) in enumerate(zip(self.convention.leaves, paths, strict=False)):
             formal = users.get(number)
             leaf_type = LiteralType(leaf) if formal is None else type_of(formal.meta.get("val"))
-            pairs.append((formal or Input(names.fresh(f"arg_{number}")), UserInput(leaf_type, path)))
+            pairs.append(
+                (formal or Input(names.fresh(f"arg_{number}")), UserInput(leaf_type, path))
+            )
         behind = zip(tangents, paths[len(pairs) :], strict=True)
-        return pairs + [(one, UserInput(type_of(one.meta.get("val")), path, tangent_of=of)) for (of, one), path in behind]
+        return pairs + [
+            (one, UserInput(type_of(one.meta.get("val")), path, tangent_of=of))
+            for (of, one), path in behind
+        ]
 
     def outputs(self, output: Arg, before: int) -> tuple[tuple[Arg, ...], tuple[OutputSpec, ...]]:
         """Return the outputs of the graph and their roles: new contents, results (literals included), gradients.
@@ -517,19 +618,36 @@ class _Roles:
                 case "PlainAOTOutput" if desc.idx < len(self.results):
                     results[self.results[desc.idx]] = arg
                 case "InputMutationAOTOutput":
-                    target = self.target(desc.mutated_input, f"{place} is the new contents of an input which")
-                    written.append((arg, StateMutation(target) if type(target) is str else InputMutation(before + int(target))))
+                    target = self.target(
+                        desc.mutated_input, f"{place} is the new contents of an input which"
+                    )
+                    written.append(
+                        (
+                            arg,
+                            StateMutation(target)
+                            if type(target) is str
+                            else InputMutation(before + int(target)),
+                        )
+                    )
                 case "ForwardTokenAOTOutput" | "BackwardTokenAOTOutput":
                     written.append((arg, Token()))
                 case "GradAOTOutput":
                     target = self.target(desc.grad_of, f"{place} is the gradient to an input which")
-                    gradients.append((arg, StateGradient(target) if type(target) is str else InputGradient(int(target))))
+                    gradients.append(
+                        (
+                            arg,
+                            StateGradient(target)
+                            if type(target) is str
+                            else InputGradient(int(target)),
+                        )
+                    )
                 case "NoneType" if arg is None:
                     pass  # the input requires no gradient
                 case _:
                     raise refusal(desc, place, named=self.named)
         returned: list[tuple[Arg, OutputSpec]] = [
-            (results[number] if leaf is TENSOR else leaf, UserOutput()) for number, leaf in enumerate(self.convention.results)
+            (results[number] if leaf is TENSOR else leaf, UserOutput())
+            for number, leaf in enumerate(self.convention.results)
         ]
         pairs = [*written, *returned, *gradients]
         return tuple([arg for arg, _ in pairs]), tuple([spec for _, spec in pairs])
@@ -539,7 +657,9 @@ class _Roles:
         if kind(desc) in ("ParamAOTInput", "BufferAOTInput"):
             name = self.named(desc.target)
             if name not in self.state:
-                raise UnsupportedProgram(f"{place} is {name!r}, but `state` has no tensor of that name; pass the traced module")
+                raise UnsupportedProgram(
+                    f"{place} is {name!r}, but `state` has no tensor of that name; pass the traced module"
+                )
             return name
         if kind(desc) != "PlainAOTInput" or desc.idx >= len(self.arguments):
             raise refusal(desc, place, named=self.named)

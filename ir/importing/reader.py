@@ -82,8 +82,15 @@ class Operators:
             while self._bearers.setdefault(name, called) is not called:
                 number += 1
                 name = f"{wanted}#{number}"
-            found = self._declared.get(called) if self._declared and type(called).__hash__ is not None else None
-            self._known[key] = target, Op(name, effects_of(called) if found is None else found, called)
+            found = (
+                self._declared.get(called)
+                if self._declared and type(called).__hash__ is not None
+                else None
+            )
+            self._known[key] = (
+                target,
+                Op(name, effects_of(called) if found is None else found, called),
+            )
         return self._known[key][1]
 
 
@@ -134,7 +141,9 @@ class Front:
 
     def attribute(self, at: GraphReader, fx_node: Any, owner: torch.nn.Module, value: Any) -> Get:  # noqa: ARG002
         """Return the read of state of a ``get_attr`` node."""
-        raise UnsupportedProgram(f"reads the attribute {fx_node.target!r}, a {type(value).__name__}")
+        raise UnsupportedProgram(
+            f"reads the attribute {fx_node.target!r}, a {type(value).__name__}"
+        )
 
     def call(self, at: GraphReader, fx_node: Any) -> None:  # noqa: ARG002
         """Add the node of a ``call_module``, ``call_method`` or other node."""
@@ -171,7 +180,11 @@ class GraphReader:
         """Return the graph."""
         fx_nodes = checked_nodes(self.job.module.graph, self.job.name)
         self.names = Names([fx_node.name for fx_node in fx_nodes])
-        steps = {"placeholder": self._placeholder, "call_function": self._function, "get_attr": self._attribute}
+        steps = {
+            "placeholder": self._placeholder,
+            "call_function": self._function,
+            "get_attr": self._attribute,
+        }
         steps["output"] = self._output
         try:
             for fx_node in fx_nodes:
@@ -186,14 +199,20 @@ class GraphReader:
         except KeyError as error:
             if not isinstance(error.args[0], FxNode):
                 raise
-            fault = f"it uses {str(error.args[0].name)!r}, which no earlier node of its graph defines"
-            raise self.invalid("earlier-values", fault, "keep the node that makes the value, before its users") from error
+            fault = (
+                f"it uses {str(error.args[0].name)!r}, which no earlier node of its graph defines"
+            )
+            raise self.invalid(
+                "earlier-values", fault, "keep the node that makes the value, before its users"
+            ) from error
         return Graph(tuple(self.inputs.values()), tuple(self.nodes), self.output)
 
     def invalid(self, rule: str, fault: str, advice: str) -> InvalidProgram:
         """Return the error for the current node."""
         name, source = str(self.user.name), source_line(self.user.meta)
-        return InvalidProgram([Violation(rule, fault, graph=self.job.name, node=name, source=source, advice=advice)])
+        return InvalidProgram(
+            [Violation(rule, fault, graph=self.job.name, node=name, source=source, advice=advice)]
+        )
 
     def _placeholder(self, fx_node: Any) -> None:
         name = fx_node.name
@@ -207,7 +226,9 @@ class GraphReader:
     def _attribute(self, fx_node: Any) -> None:
         target = str(fx_node.target)
         owner, value = find(self.job.module, target)
-        if value is None or isinstance(value, TREES):  # flex attention passes a TreeSpec to `flat_apply`
+        if value is None or isinstance(
+            value, TREES
+        ):  # flex attention passes a TreeSpec to `flat_apply`
             self.known[fx_node] = value
         elif isinstance(value, torch.fx.GraphModule):
             wanted = f"{self.job.name}.{target}" if self.job.name else f"${target}"
@@ -216,9 +237,15 @@ class GraphReader:
             self.add(self.front.attribute(self, fx_node, owner, value))
 
     def _function(self, fx_node: Any) -> None:
-        self.add(self.front.operators.function(fx_node.target), self.arguments(fx_node.args), self.keywords(fx_node.kwargs))
+        self.add(
+            self.front.operators.function(fx_node.target),
+            self.arguments(fx_node.args),
+            self.keywords(fx_node.kwargs),
+        )
 
-    def add(self, do: Any, args: tuple[Arg, ...] = (), kwargs: tuple[tuple[str, Arg], ...] = ()) -> None:
+    def add(
+        self, do: Any, args: tuple[Arg, ...] = (), kwargs: tuple[tuple[str, Arg], ...] = ()
+    ) -> None:
         """Add the node of the current fx node."""
         fx_node, front = self.user, self.front
         name = fx_node.name
@@ -253,7 +280,9 @@ class GraphReader:
 
     def keywords(self, kwargs: Any) -> tuple[tuple[str, Arg], ...]:
         """Return the keyword arguments of a node as values."""
-        return tuple([(key, self.argument(value)) for key, value in kwargs.items()]) if kwargs else ()
+        return (
+            tuple([(key, self.argument(value)) for key, value in kwargs.items()]) if kwargs else ()
+        )
 
     def argument(self, arg: Any) -> Arg:
         """Return an argument as a value."""
@@ -269,9 +298,15 @@ class GraphReader:
         if isinstance(arg, tuple):  # fx keeps named tuples, and turns all others into plain ones
             parts = self.arguments(arg)
             is_named = pytree.is_namedtuple_instance(arg)
-            return self.helper("tuple", self.front.operators.function(kind), parts) if is_named else parts
+            return (
+                self.helper("tuple", self.front.operators.function(kind), parts)
+                if is_named
+                else parts
+            )
         if isinstance(arg, dict):
-            return Record(tuple([(self.argument(key), self.argument(part)) for key, part in arg.items()]))
+            return Record(
+                tuple([(self.argument(key), self.argument(part)) for key, part in arg.items()])
+            )
         if kind is slice:
             return slice(*self.arguments((arg.start, arg.stop, arg.step)))
         return self.front.object(arg)
@@ -299,7 +334,9 @@ def checked_nodes(graph: Any, name: str) -> list[Any]:
     else:
         fault = f"the fx graph has {len(places) or 'no'} output nodes, not one"
     advice = "call graph.output(...) once, at the end"
-    raise InvalidProgram([Violation("signature-outputs", fault, graph=name, node="output", advice=advice)])
+    raise InvalidProgram(
+        [Violation("signature-outputs", fault, graph=name, node="output", advice=advice)]
+    )
 
 
 def find(module: torch.nn.Module, target: str) -> tuple[torch.nn.Module, Any]:
@@ -322,7 +359,10 @@ def find(module: torch.nn.Module, target: str) -> tuple[torch.nn.Module, Any]:
 
 def where(fx_node: Any) -> str:
     """Return the name of a node for messages, with the user's source line if it is known."""
-    name, line = fx_node.name if is_identifier(fx_node.name) else short(fx_node.name), source_line(fx_node.meta)
+    name, line = (
+        fx_node.name if is_identifier(fx_node.name) else short(fx_node.name),
+        source_line(fx_node.meta),
+    )
     return f"node {name}" + (f" ({line})" if line else "")
 
 

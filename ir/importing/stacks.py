@@ -55,7 +55,9 @@ class StackReader:
         """Each stack that was read, and whether calls inside of it belong to it: it did not end before its last entry."""
         self._around: dict[Frame, Stack] = {}
 
-    def read(self, raw: Mapping[str, tuple[str, Any]] | None, *, below: str | None = None) -> Stack | None:
+    def read(
+        self, raw: Mapping[str, tuple[str, Any]] | None, *, below: str | None = None
+    ) -> Stack | None:
         """Return the stack below the root module, or None if the tracer wrote none.
 
         Args:
@@ -65,7 +67,9 @@ class StackReader:
         Raises:
             AttributeError, TypeError, ValueError: it is not a dict of key to (path, class).
         """
-        return None if not raw or EMPTY_STACK_KEY in raw else self._read(tuple(raw.items()), below)[0]
+        return (
+            None if not raw or EMPTY_STACK_KEY in raw else self._read(tuple(raw.items()), below)[0]
+        )
 
     def _read(self, entries: Entries, below: str | None) -> tuple[Stack, bool]:
         key = entries if below is None else (entries, below)
@@ -156,7 +160,9 @@ class ExportedStacks(StackReader):
         return path, self.numbers.get((way, key), number.rpartition("@")[2])
 
     def _is_elsewhere(self, frame: Frame, stack: Stack) -> bool:
-        return super()._is_elsewhere(frame, stack) and frame not in stack  # verify finds a call inside of itself
+        return (
+            super()._is_elsewhere(frame, stack) and frame not in stack
+        )  # verify finds a call inside of itself
 
     def cells(self, paths: Iterable[str]) -> dict[str, int]:
         """Return which modules are one object, as numbers by path.
@@ -212,7 +218,9 @@ def read_place(text: object) -> str | None:
     if type(text) is not str:
         return None
     roots = (text[: text.find("]") + 1], *ROOTS) if text.startswith(("L['", 'L["')) else ROOTS
-    root = next((root for root in roots if text == root or text.startswith((f"{root}.", f"{root}["))), "")
+    root = next(
+        (root for root in roots if text == root or text.startswith((f"{root}.", f"{root}["))), ""
+    )
     rest = text[len(root) :] if root else f".{text}" if text else ""
     names: list[str] = []
     while rest:
@@ -250,7 +258,11 @@ def traced_backward(graph: torch.fx.Graph) -> Traced:
     Traced(stacks={}, backward=frozenset())
     """
     nodes = [node for node in graph.nodes if node.op not in ("placeholder", "output")]
-    return _Placing(nodes).placed() if any(is_backward(node.meta) for node in nodes) else Traced({}, frozenset())
+    return (
+        _Placing(nodes).placed()
+        if any(is_backward(node.meta) for node in nodes)
+        else Traced({}, frozenset())
+    )
 
 
 class _Placing:
@@ -298,7 +310,9 @@ class _Placing:
     def forward_of(self, node: torch.fx.Node) -> torch.fx.Node | None:
         """Return the forward node of a backward node, if its number is known."""
         meta = node.meta
-        of_node = "autograd_backward" in meta and "is_gradient_acc" not in meta  # else the number is of another node
+        of_node = (
+            "autograd_backward" in meta and "is_gradient_acc" not in meta
+        )  # else the number is of another node
         number = meta.get("seq_nr")
         if not of_node or type(number) is not int:
             return None
@@ -309,7 +323,11 @@ class _Placing:
 
     def is_backward(self, node: torch.fx.Node) -> bool:
         """Return whether autograd made a node, or it adds two values of autograd outside of all modules."""
-        added = node.all_input_nodes if node.target is torch.ops.aten.add.Tensor and not self.own(node) else []
+        added = (
+            node.all_input_nodes
+            if node.target is torch.ops.aten.add.Tensor and not self.own(node)
+            else []
+        )
         if is_backward(node.meta) or (len(added) == 2 and self.backward.issuperset(added)):
             self.backward.add(node)
             return True
@@ -339,7 +357,10 @@ class _Placing:
             operands = node.all_input_nodes
             before = self.known([one for one in operands if one in self.backward] or operands)
             after = self.known(behind[node])
-            guessed = [common_prefix(before), *[common_prefix([one, other]) for one in before for other in after]]
+            guessed = [
+                common_prefix(before),
+                *[common_prefix([one, other]) for one in before for other in after],
+            ]
             self.calls[node] = common_prefix(uses) if uses else max(guessed, key=len)
 
     def uses(self, behind: Sequence[torch.fx.Node]) -> list[Calls]:
@@ -364,7 +385,11 @@ class _Placing:
 
 def _users(node: torch.fx.Node) -> list[torch.fx.Node]:
     # Users of a tuple are those of its projections; copies that autograd saved do not count.
-    users = [one for user in node.users for one in (user.users if user.target is operator.getitem else (user,))]
+    users = [
+        one
+        for user in node.users
+        for one in (user.users if user.target is operator.getitem else (user,))
+    ]
     return [user for user in users if user.target is not torch.ops.aten.detach.default]
 
 
@@ -383,8 +408,12 @@ def with_backward_calls(graph: Graph, backward: frozenset[str]) -> Graph:
     moved: list[Node] = []
     for node in graph.nodes:
         if node.name in backward:
-            stack = tuple([Frame(frame.path, counts.get(frame.path, 0) + frame.call) for frame in node.stack])
-            node = evolve(node, stack=stack, meta=MappingProxyType({**node.meta, PHASE: "backward"}))
+            stack = tuple(
+                [Frame(frame.path, counts.get(frame.path, 0) + frame.call) for frame in node.stack]
+            )
+            node = evolve(
+                node, stack=stack, meta=MappingProxyType({**node.meta, PHASE: "backward"})
+            )
         moved.append(node)
     return evolve(graph, nodes=tuple(moved))
 
@@ -434,7 +463,10 @@ class _Noted:
     def __init__(self, root: torch.nn.Module) -> None:
         self.root = root
         self.thread = threading.get_ident()
-        self.paths = {id(module): path for path, module in reversed(list(root.named_modules(remove_duplicate=False)))}
+        self.paths = {
+            id(module): path
+            for path, module in reversed(list(root.named_modules(remove_duplicate=False)))
+        }
         """The first path of each module."""
         self.counts: dict[str, int] = {}
         self.outside: dict[str, tuple[Any, ...]] = {}
@@ -450,7 +482,9 @@ class _Noted:
         """
 
         def noted(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-            if torch.compiler.is_dynamo_compiling():  # the body of an operator, whose calls the tracer does not record
+            if (
+                torch.compiler.is_dynamo_compiling()
+            ):  # the body of an operator, whose calls the tracer does not record
                 return call(module, *args, **kwargs)
             path = self.paths.get(id(module)) if threading.get_ident() == self.thread else None
             if path is None:
@@ -474,8 +508,13 @@ class _Noted:
         self.outside.setdefault(path, outside)
         number = self.counts[path] = self.counts.get(path, -1) + 1
         # As in Dynamo, because names need not be identifiers.
-        steps = [f".{name}" if name.isidentifier() else f"[{name!r}]" for name in path.split(".") if name]
-        return (*outside, (f"{path}@{number}", ("L['self']" + "".join(steps), class_name(type(module)))))
+        steps = [
+            f".{name}" if name.isidentifier() else f"[{name!r}]" for name in path.split(".") if name
+        ]
+        return (
+            *outside,
+            (f"{path}@{number}", ("L['self']" + "".join(steps), class_name(type(module)))),
+        )
 
     def write_stack(self) -> None:
         """Write the running calls into the meta of the nodes that are traced next."""

@@ -26,7 +26,13 @@ from ..program import Module
 from ..signature import RestType
 from ..state import Slot, SlotKind, State
 from ..tensors import TensorIds
-from ..torch_private import PyTreeCodeGen, checks_inputs, generator_of_code, hooks_of, unsaved_buffers
+from ..torch_private import (
+    PyTreeCodeGen,
+    checks_inputs,
+    generator_of_code,
+    hooks_of,
+    unsaved_buffers,
+)
 from ..verify.findings import short
 from .reader import Front, GraphReader, Job, find, where
 from .stacks import TracedStacks, traced_backward, with_backward_calls
@@ -43,7 +49,9 @@ class TracedFront(Front):
         declared: the declared effects of operators of other libraries.
     """
 
-    def __init__(self, root: torch.fx.GraphModule, values: Mapping[Any, Any], declared: Declared) -> None:
+    def __init__(
+        self, root: torch.fx.GraphModule, values: Mapping[Any, Any], declared: Declared
+    ) -> None:
         super().__init__(declared, origins=False)
         self.root = root
         self.values = values
@@ -54,7 +62,9 @@ class TracedFront(Front):
         """How often each module was called, by the module that calls it and the path from there."""
         self._names = Names([""])
         self._roles: dict[tuple[int, int, str], str] = {}
-        for fx_node in root.graph.nodes:  # collect the call numbers of the stacks before numbering a call
+        for (
+            fx_node
+        ) in root.graph.nodes:  # collect the call numbers of the stacks before numbering a call
             self._stack(fx_node)
         self.last = self.stacks.last()
         self.read(root)
@@ -79,7 +89,11 @@ class TracedFront(Front):
 
     def value(self, fx_node: Any) -> Any:
         """Return the fake value of a node from its tracer or an example; None if it is unknown."""
-        for found in (fx_node.meta.get("val"), fx_node.meta.get("example_value"), self.values.get(fx_node)):
+        for found in (
+            fx_node.meta.get("val"),
+            fx_node.meta.get("example_value"),
+            self.values.get(fx_node),
+        ):
             if found is not None and _is_value(found):
                 return found
         return None
@@ -87,14 +101,21 @@ class TracedFront(Front):
     def body(self, at: GraphReader, fx_node: Any, module: torch.fx.GraphModule, wanted: str) -> str:
         """Return the name of the graph of a module in one of its roles."""
         for user in fx_node.users:
-            if user.op != "call_function" or not self.operators.function(user.target).effects.through_bodies:
-                raise UnsupportedProgram(f"{where(user)} uses the module {fx_node.target!r}, which can only be called")
+            if (
+                user.op != "call_function"
+                or not self.operators.function(user.target).effects.through_bodies
+            ):
+                raise UnsupportedProgram(
+                    f"{where(user)} uses the module {fx_node.target!r}, which can only be called"
+                )
         return self._body(module, wanted, at.job.holder, _path(at.job, fx_node.target))
 
     def attribute(self, at: GraphReader, fx_node: Any, owner: torch.nn.Module, value: Any) -> Get:
         """Return a read of state."""
         if isinstance(value, torch.nn.Module):
-            raise UnsupportedProgram(f"reads the module {fx_node.target!r}, which can only be called")
+            raise UnsupportedProgram(
+                f"reads the module {fx_node.target!r}, which can only be called"
+            )
         name = fx_node.target.rpartition(".")[2]
         if is_computed(owner, name):
             fault = f"{fx_node.target!r} is computed when it is read ({type(owner).__qualname__}.{name}), so it is not state"
@@ -103,7 +124,9 @@ class TracedFront(Front):
         self.attributes.read(at.job.holder, path, value)
         return Get(path)
 
-    def _body(self, module: torch.fx.GraphModule, wanted: str, holder: torch.nn.Module, prefix: str = "") -> str:
+    def _body(
+        self, module: torch.fx.GraphModule, wanted: str, holder: torch.nn.Module, prefix: str = ""
+    ) -> str:
         # The graph itself is read later.
         key = (id(module), id(holder), prefix)
         name = self._roles.get(key)
@@ -119,17 +142,34 @@ class TracedFront(Front):
             self._call_module(at, fx_node, args, kwargs)
         else:
             if not is_identifier(fx_node.target):
-                raise at.invalid("names", f"{short(fx_node.target)} cannot be the name of a method", "rename it in the fx graph")
+                raise at.invalid(
+                    "names",
+                    f"{short(fx_node.target)} cannot be the name of a method",
+                    "rename it in the fx graph",
+                )
             if not args:
-                raise UnsupportedProgram("call_method needs the object as its first argument; this call has no arguments")
-            at.add(self.operators.method(fx_node.target, of_tensor=self._is_tensor(fx_node.args[0])), args, kwargs)
+                raise UnsupportedProgram(
+                    "call_method needs the object as its first argument; this call has no arguments"
+                )
+            at.add(
+                self.operators.method(fx_node.target, of_tensor=self._is_tensor(fx_node.args[0])),
+                args,
+                kwargs,
+            )
 
     def _is_tensor(self, arg: Any) -> bool:
         return isinstance(arg, torch.fx.Node) and (
-            isinstance(self.value(arg), torch.Tensor) or type(arg.meta.get("tensor_meta")).__name__ == "TensorMetadata"
+            isinstance(self.value(arg), torch.Tensor)
+            or type(arg.meta.get("tensor_meta")).__name__ == "TensorMetadata"
         )
 
-    def _call_module(self, at: GraphReader, fx_node: Any, args: tuple[Arg, ...], kwargs: tuple[tuple[str, Arg], ...]) -> None:
+    def _call_module(
+        self,
+        at: GraphReader,
+        fx_node: Any,
+        args: tuple[Arg, ...],
+        kwargs: tuple[tuple[str, Arg], ...],
+    ) -> None:
         # Call the body if the graph shows all effects of the module, else the module as it is.
         _, module = find(at.job.module, fx_node.target)
         if not isinstance(module, torch.nn.Module):
@@ -137,21 +177,44 @@ class TracedFront(Front):
         path = _path(at.job, relative_path(fx_node.target))
         if not is_transparent(module):
             self.attributes.hold(at.job.holder, path, module)
-            at.add(CALL_GUARDS if checks_inputs(module) else CALL_MODULE, (at.helper("module", Get(path)), *args), kwargs)
+            at.add(
+                CALL_GUARDS if checks_inputs(module) else CALL_MODULE,
+                (at.helper("module", Get(path)), *args),
+                kwargs,
+            )
             return
         assert isinstance(module, torch.fx.GraphModule)
         frame, home = self._place(at.job.holder, path, module)
-        parameters = [evolve(one, default=tuple([at.argument(value) for value in one.default])) for one in parameters_of(module)]
+        parameters = [
+            evolve(one, default=tuple([at.argument(value) for value in one.default]))
+            for one in parameters_of(module)
+        ]
         values = bind(parameters, args, dict(kwargs))
-        passed = tuple([Record(tuple(value.items())) if type(value) is dict else value for value in values.values()])
+        passed = tuple(
+            [
+                Record(tuple(value.items())) if type(value) is dict else value
+                for value in values.values()
+            ]
+        )
         at.add(Call(frame, self._body(module, frame.path.lstrip("/"), home)), passed)
 
-    def _place(self, holder: torch.nn.Module, path: str, module: torch.nn.Module) -> tuple[Frame, torch.nn.Module]:
+    def _place(
+        self, holder: torch.nn.Module, path: str, module: torch.nn.Module
+    ) -> tuple[Frame, torch.nn.Module]:
         # Lowered modules have the bodies of later calls of a module beside it, as "path@number".
         base, modules = path.partition("@")[0], self.attributes.modules
-        real = next((join(at, base) for at in self.attributes.paths.get(id(holder), ()) if join(at, base) in modules), None)
+        real = next(
+            (
+                join(at, base)
+                for at in self.attributes.paths.get(id(holder), ())
+                if join(at, base) in modules
+            ),
+            None,
+        )
         first = self.last.get(base, -1) + 1 if holder is self.root else 0
-        number = self.calls[id(holder), base] = max(self.calls.get((id(holder), base), -1) + 1, first)
+        number = self.calls[id(holder), base] = max(
+            self.calls.get((id(holder), base), -1) + 1, first
+        )
         return Frame(base, number), module if real is None or base == path else modules[real]
 
 
@@ -161,7 +224,9 @@ def _path(job: Job, target: str) -> str:
 
 
 def _is_value(value: Any) -> bool:
-    return all(map(_is_value, value)) if isinstance(value, tuple | list) else isinstance(value, VALUES)
+    return (
+        all(map(_is_value, value)) if isinstance(value, tuple | list) else isinstance(value, VALUES)
+    )
 
 
 def is_transparent(module: torch.nn.Module) -> bool:
@@ -170,7 +235,11 @@ def is_transparent(module: torch.nn.Module) -> bool:
     >>> is_transparent(torch.fx.symbolic_trace(torch.nn.ReLU())), is_transparent(torch.nn.ReLU())
     (True, False)
     """
-    if not isinstance(module, torch.fx.GraphModule) or hooks_of(module) or "forward" in module.__dict__:
+    if (
+        not isinstance(module, torch.fx.GraphModule)
+        or hooks_of(module)
+        or "forward" in module.__dict__
+    ):
         return False
     codegen = generator_of_code(module)
     return codegen is not None and not isinstance(codegen, PyTreeCodeGen)
@@ -188,11 +257,21 @@ def parameters_of(module: torch.fx.GraphModule) -> list[Parameter]:
     found: list[Parameter] = []
     for fx_node in module.graph.nodes:
         if fx_node.op == "placeholder":
-            stars = len(fx_node.target) - len(fx_node.target.lstrip("*")) if type(fx_node.target) is str else 0
+            stars = (
+                len(fx_node.target) - len(fx_node.target.lstrip("*"))
+                if type(fx_node.target) is str
+                else 0
+            )
             name = fx_node.target[stars:] if stars else fx_node.target
             if stars > 2 or not is_identifier(name):
                 fault = f"{short(fx_node.target)} cannot be a parameter: it is not an identifier of Python"
-                raise InvalidProgram([Violation("names", fault, node=where(fx_node), advice="rename it in the fx graph")])
+                raise InvalidProgram(
+                    [
+                        Violation(
+                            "names", fault, node=where(fx_node), advice="rename it in the fx graph"
+                        )
+                    ]
+                )
             rest = RestType(keywords=stars == 2) if stars else None
             found.append(Parameter(name, tuple(fx_node.args[:1]), rest))
     return found
@@ -257,8 +336,13 @@ class Attributes:
         """Return the existing modules, then those that only stacks name, with their parents."""
         # Each graph module has a distinct generated class.
         graph = torch.fx.GraphModule
-        types = {path: class_name(graph if isinstance(found, graph) else type(found)) for path, found in self.modules.items()}
-        kinds: dict[str, str | None] = {path: kind for path, kind in types.items() if not self._is_inside(path)}
+        types = {
+            path: class_name(graph if isinstance(found, graph) else type(found))
+            for path, found in self.modules.items()
+        }
+        kinds: dict[str, str | None] = {
+            path: kind for path, kind in types.items() if not self._is_inside(path)
+        }
         for path, kind in traced.items():
             if path and not self._is_inside(path):
                 for place in way_to(path):

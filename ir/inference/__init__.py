@@ -16,7 +16,16 @@ from .results import (
     shown_value,
     values_of,
 )
-from .values import UNKNOWN, ExampleValues, FakeValues, clone_value, described, fresh_mode, has_no_result, running
+from .values import (
+    UNKNOWN,
+    ExampleValues,
+    FakeValues,
+    clone_value,
+    described,
+    fresh_mode,
+    has_no_result,
+    running,
+)
 
 __all__ = [
     "UNKNOWN", "CallValues", "ExampleValues", "FakeValues", "Interpreter", "Run", "agrees", "all_agree", "as_tuple",

@@ -79,7 +79,10 @@ class Run:
 
     def walk(self) -> None:
         """Infer the values."""
-        self.inputs = [self._input(formal, value) for formal, value in zip(self.source.inputs, self.operands, strict=True)]
+        self.inputs = [
+            self._input(formal, value)
+            for formal, value in zip(self.source.inputs, self.operands, strict=True)
+        ]
         self.nodes = [self._node(node) for node in self.source.nodes]
 
     def _input(self, formal: Input, value: Any) -> Input:
@@ -94,15 +97,25 @@ class Run:
     def _node(self, node: Node) -> Node:
         owner, do, bodies = self.owner, node.do, bodies_of(node)
         recorded, is_changed = self.owner.values.recorded(node), self._is_changed(node)
-        is_new = recorded is UNKNOWN or not owner.values.trusted or (bool(self.new) and not self.new.isdisjoint(node.refs()))
-        if type(do) is Op and not (is_changed or is_new or bodies or do.effects.writes or do.effects.scope):
+        is_new = (
+            recorded is UNKNOWN
+            or not owner.values.trusted
+            or (bool(self.new) and not self.new.isdisjoint(node.refs()))
+        )
+        if type(do) is Op and not (
+            is_changed or is_new or bodies or do.effects.writes or do.effects.scope
+        ):
             self.known[node.name] = recorded
             return node  # nearly all nodes
         if has_no_result(node):
             return node
         self.region += opens_region(node)
         value = recorded
-        if is_changed or is_new or not (owner.open if type(do) is Call else owner.missing).isdisjoint(bodies):
+        if (
+            is_changed
+            or is_new
+            or not (owner.open if type(do) is Call else owner.missing).isdisjoint(bodies)
+        ):
             value = self._value(node)
         for body in bodies:
             if (node.name, body) not in self.inner:
@@ -118,7 +131,10 @@ class Run:
             slot = owner.slots.get(path) if self.graph in owner.shared else None
             if slot is not None and disagreement(node.meta.get("val"), slot.value) is not None:
                 return True
-        return (bool(self.moved) and not self.moved.isdisjoint(node.refs())) or (self.graph, node.name) in owner.changed
+        return (bool(self.moved) and not self.moved.isdisjoint(node.refs())) or (
+            self.graph,
+            node.name,
+        ) in owner.changed
 
     def _kept(self, node: Node, recorded: Any, value: Any, *, is_changed: bool) -> Node:
         # The node with its value; the same object if the meta has the value.
@@ -141,27 +157,44 @@ class Run:
         self._learn(node, value)
         is_new = not is_changed and ("val" not in node.meta or _fills(value, recorded))
         (self.new if is_new else self.moved).add(node.name)
-        return evolve(node, meta=without_value(node.meta) if value is UNKNOWN else _with_value(node.meta, value, bindings))
+        return evolve(
+            node,
+            meta=without_value(node.meta)
+            if value is UNKNOWN
+            else _with_value(node.meta, value, bindings),
+        )
 
     def _learn(self, node: Node, value: Any) -> None:
         if bodies_of(node) and type(value) is tuple:
             value = tuple([UNKNOWN if part is None else part for part in value])
         self.known[node.name] = value
         target: Any = node.do.target if type(node.do) is Op else None
-        if isinstance(target, OpOverload) and torch.Tag.inplace_view in target.tags and type(node.args[0]) is Ref:
+        if (
+            isinstance(target, OpOverload)
+            and torch.Tag.inplace_view in target.tags
+            and type(node.args[0]) is Ref
+        ):
             self.known[node.args[0].name] = value  # the operator changes the shape of its operand
             self.moved.add(node.args[0].name)
 
     def _value(self, node: Node) -> Any:
         do, owner = node.do, self.owner
         if type(do) is Get:
-            slot = owner.slots.get(join(self.path, do.slot))  # a running module keeps no state in its program
-            return UNKNOWN if slot is None or not isinstance(slot.value, torch.Tensor) else owner.values.of_state(slot.value)
+            slot = owner.slots.get(
+                join(self.path, do.slot)
+            )  # a running module keeps no state in its program
+            return (
+                UNKNOWN
+                if slot is None or not isinstance(slot.value, torch.Tensor)
+                else owner.values.of_state(slot.value)
+            )
         if self.region:
             return UNKNOWN
         if type(do) is Call:
             operands = [self.resolved(arg) for arg in node.args]
-            return _with_gaps(self._called(node, do.graph, operands, join(self.path, do.instance.path)))
+            return _with_gaps(
+                self._called(node, do.graph, operands, join(self.path, do.instance.path))
+            )
         return _with_gaps(self._operator(node, do)) if is_runnable(node) else UNKNOWN
 
     def _called(self, node: Node, body: str, operands: Sequence[Any], path: str) -> Any:
@@ -174,7 +207,9 @@ class Run:
     def _operator(self, node: Node, do: Op) -> Any:
         args = [self.resolved(arg, node) for arg in node.args]
         if do.name == GETITEM and type(args[0]) is tuple and type(args[1]) is int:
-            return args[0][args[1]] if -len(args[0]) <= args[1] < len(args[0]) else UNKNOWN  # other parts may be unknown
+            return (
+                args[0][args[1]] if -len(args[0]) <= args[1] < len(args[0]) else UNKNOWN
+            )  # other parts may be unknown
         kwargs = {key: self.resolved(arg, node) for key, arg in node.kwargs}
         if any(part is UNKNOWN for part in pytree.tree_leaves((args, kwargs))):
             return UNKNOWN
@@ -212,14 +247,22 @@ class Interpreter:
     """
 
     def __init__(
-        self, program: Program, changed: frozenset[tuple[str, str]] = frozenset(), *, values: FakeValues | None = None
+        self,
+        program: Program,
+        changed: frozenset[tuple[str, str]] = frozenset(),
+        *,
+        values: FakeValues | None = None,
     ) -> None:
         self.source = program
         self.changed = changed
         self.values = FakeValues(program) if values is None else values
         self.refusals: dict[tuple[str, str], tuple[Run, Node, Exception]] = {}
         """The errors of operators that reject their arguments, by graph and node; their values are unknown."""
-        self.slots = {name: slot for name, slot in program.state.slots.items() if not getattr(slot.value, "is_nested", False)}
+        self.slots = {
+            name: slot
+            for name, slot in program.state.slots.items()
+            if not getattr(slot.value, "is_nested", False)
+        }
         self.runs: dict[str, list[Run]] = {}
         """The runs of each graph."""
         self.memory: dict[str, list[Run]] = {}
@@ -246,12 +289,18 @@ class Interpreter:
         self.walk()
         if self.refusals and not lenient:
             raise InvalidProgram([_refused(*each) for each in self.refusals.values()])
-        return source.with_graphs({name: _merged(source.graphs[name], runs) for name, runs in self.runs.items()})
+        return source.with_graphs(
+            {name: _merged(source.graphs[name], runs) for name, runs in self.runs.items()}
+        )
 
     def walk(self) -> Run:
         """Walk the program from its root; return the run of the root."""
         with running(self.values.mode):
-            return self.run(self.source.root, [self._operand(formal, spec) for formal, spec in self.source.inputs], "")
+            return self.run(
+                self.source.root,
+                [self._operand(formal, spec) for formal, spec in self.source.inputs],
+                "",
+            )
 
     def _above(self, names: set[str] | frozenset[str]) -> set[str]:
         found = set(names)
@@ -262,15 +311,27 @@ class Interpreter:
 
     def _is_missing(self, name: str) -> bool:
         graph = self.source.graphs[name]
-        if not self.values.trusted or (self.changed and any((name, value) in self.changed for value in graph.metas)):
+        if not self.values.trusted or (
+            self.changed and any((name, value) in self.changed for value in graph.metas)
+        ):
             return True
-        missing = [value for value in (*graph.inputs, *graph.nodes) if self.values.recorded(value) is UNKNOWN]
+        missing = [
+            value
+            for value in (*graph.inputs, *graph.nodes)
+            if self.values.recorded(value) is UNKNOWN
+        ]
         return any(isinstance(value, Input) or is_runnable(value) for value in missing)
 
     def _operand(self, formal: Input, spec: Any) -> Any:
         kept = formal if (self.source.root, formal.name) not in self.changed else Input(formal.name)
-        with suppress(UnsupportedProgram, KeyError):  # a running module keeps no state in its program
-            return kept.meta.get("val", UNKNOWN) if type(spec) is Token else self.values.of_input(kept, spec)
+        with suppress(
+            UnsupportedProgram, KeyError
+        ):  # a running module keeps no state in its program
+            return (
+                kept.meta.get("val", UNKNOWN)
+                if type(spec) is Token
+                else self.values.of_input(kept, spec)
+            )
         return UNKNOWN
 
     def run(self, name: str, operands: Sequence[Any], path: str) -> Run:
@@ -283,7 +344,9 @@ class Interpreter:
         """
         memory = self.memory.setdefault(name, [])
         for known in memory:
-            reads_alike = all(self.state_at(join(path, slot)) == read for slot, read in known.reads.items())
+            reads_alike = all(
+                self.state_at(join(path, slot)) == read for slot, read in known.reads.items()
+            )
             if reads_alike and agrees(operands, known.operands):
                 return known
         run = Run(self, self.source.graphs[name], name, path, operands)
@@ -299,7 +362,9 @@ class Interpreter:
         while todo:
             if (called := todo.pop()) not in self._as_recorded:
                 graph = self.source.graphs[called]
-                self._as_recorded[called] = run = Run(self, graph, called, inputs=list(graph.inputs), nodes=list(graph.nodes))
+                self._as_recorded[called] = run = Run(
+                    self, graph, called, inputs=list(graph.inputs), nodes=list(graph.nodes)
+                )
                 self.runs.setdefault(called, []).append(run)
                 todo += graph.callees
         return self._as_recorded[name]
@@ -313,7 +378,9 @@ def _refused(run: Run, node: Node, error: Exception) -> Violation:
     reason = (str(error) or type(error).__name__).splitlines()[0]
     text, advice = f"its operator rejects its arguments: {reason}", "fix the node, or its operands"
     path = join(run.path, node.stack[-1].path) if node.stack else run.path
-    return Violation("inferred-meta", text, run.graph, node.name, path, (), source_line(node.meta), advice)
+    return Violation(
+        "inferred-meta", text, run.graph, node.name, path, (), source_line(node.meta), advice
+    )
 
 
 def _merged(source: Graph, runs: list[Run]) -> Graph:
@@ -350,7 +417,11 @@ def _with_gaps(value: Any) -> Any:
     # A result, with None for unknown parts.
     if type(value) is not tuple or not any(part is UNKNOWN for part in value):
         return value
-    return UNKNOWN if all(part is UNKNOWN for part in value) else tuple([None if part is UNKNOWN else part for part in value])
+    return (
+        UNKNOWN
+        if all(part is UNKNOWN for part in value)
+        else tuple([None if part is UNKNOWN else part for part in value])
+    )
 
 
 def _fills(value: Any, recorded: Any) -> bool:
@@ -380,7 +451,9 @@ class CallValues(Interpreter):
     @cached_property
     def root(self) -> Run:
         """The run of the root; with the values of the meta if no body is shared or the program has no values."""
-        has_values = any("val" in part.meta for part in (*self.source.main.inputs, *self.source.main.nodes))
+        has_values = any(
+            "val" in part.meta for part in (*self.source.main.inputs, *self.source.main.nodes)
+        )
         return self.walk() if self.shared and has_values else self.as_recorded(self.source.root)
 
     def inner(self, run: Run, node: Node, body: str) -> Run:
@@ -397,7 +470,9 @@ class CallValues(Interpreter):
     @cached_property
     def calls(self) -> dict[str, list[tuple[Run, dict[str, int]]]]:
         """The runs of each graph, callers first, with the number of times that each module executes it."""
-        found: dict[str, dict[int, tuple[Run, dict[str, int]]]] = {name: {} for name in reversed(self.source.bottom_up)}
+        found: dict[str, dict[int, tuple[Run, dict[str, int]]]] = {
+            name: {} for name in reversed(self.source.bottom_up)
+        }
         found[self.source.root][id(self.root)] = self.root, {"": 1}
         for name, runs in found.items():
             for run, places in runs.values():
@@ -406,7 +481,9 @@ class CallValues(Interpreter):
                         inner = self.inner(run, node, body)
                         counts = found[body].setdefault(id(inner), (inner, {}))[1]
                         for path, count in places.items():
-                            place = join(path, node.do.instance.path) if type(node.do) is Call else path
+                            place = (
+                                join(path, node.do.instance.path) if type(node.do) is Call else path
+                            )
                             counts[place] = counts.get(place, 0) + count
         return {name: list(runs.values()) for name, runs in found.items()}
 
@@ -417,4 +494,6 @@ class CallValues(Interpreter):
             name: the graph.
             path: the module.
         """
-        return [run.body for run, places in self.calls.get(name, ()) if path in places] or [self.source.graphs[name]]
+        return [run.body for run, places in self.calls.get(name, ()) if path in places] or [
+            self.source.graphs[name]
+        ]

@@ -29,7 +29,13 @@ def is_runnable(node: Node) -> bool:
     do = node.do
     if type(do) is not Op:
         return True
-    return not (do.target is None or do.effects.unknown or do.effects.scope or do.effects.ordered or has_no_result(node))
+    return not (
+        do.target is None
+        or do.effects.unknown
+        or do.effects.scope
+        or do.effects.ordered
+        or has_no_result(node)
+    )
 
 
 def opens_region(node: Node) -> int:
@@ -39,7 +45,11 @@ def opens_region(node: Node) -> int:
     0
     """
     do = node.do
-    return do.effects.scope if type(do) is Op and do.effects.scope and ("autocast" in do.name or "vmap" in do.name) else 0
+    return (
+        do.effects.scope
+        if type(do) is Op and do.effects.scope and ("autocast" in do.name or "vmap" in do.name)
+        else 0
+    )
 
 
 def values_of(graph: Graph) -> dict[str, Any]:
@@ -49,7 +59,9 @@ def values_of(graph: Graph) -> dict[str, Any]:
     >>> values_of(Graph((Input("x", {"val": 2}),), (), ()))
     {'x': 2}
     """
-    return {each.name: each.meta["val"] for each in (*graph.inputs, *graph.nodes) if "val" in each.meta}
+    return {
+        each.name: each.meta["val"] for each in (*graph.inputs, *graph.nodes) if "val" in each.meta
+    }
 
 
 def returned_operand(graph: Graph, name: str, values: Mapping[str, Any]) -> str | None:
@@ -74,18 +86,28 @@ def returned_operand(graph: Graph, name: str, values: Mapping[str, Any]) -> str 
         at = effects.returns[place or 0] if len(effects.returns) > (place or 0) else None
         written = None if at is None else at.find(node.args, node.kwargs)
         return written.name if type(written) is Ref else None
-    return _same(node, node.do.target, place, values) if effects.aliases and not effects.ordered else None
+    return (
+        _same(node, node.do.target, place, values)
+        if effects.aliases and not effects.ordered
+        else None
+    )
 
 
 def _maker(graph: Graph, name: str) -> tuple[Node | None, int | None]:
     # The node that makes a value, and the index of the value if it returns several.
     node = graph.by_name.get(name)
     item = None if node is None else item_of(node)
-    return (node, None) if item is None or item[0] not in graph.by_name else (graph.by_name[item[0]], item[1])
+    return (
+        (node, None)
+        if item is None or item[0] not in graph.by_name
+        else (graph.by_name[item[0]], item[1])
+    )
 
 
 def _same(node: Node, target: Any, place: int | None, values: Mapping[str, Any]) -> str | None:
-    tensors = {name: values[name] for name in node.refs() if isinstance(values.get(name), FakeTensor)}
+    tensors = {
+        name: values[name] for name in node.refs() if isinstance(values.get(name), FakeTensor)
+    }
 
     def leaf(arg: Arg) -> Any:
         return values[arg.name] if type(arg) is Ref else arg
@@ -99,7 +121,9 @@ def _same(node: Node, target: Any, place: int | None, values: Mapping[str, Any])
     return None
 
 
-def returned_input(program: Program, graph: Graph, name: str, known: Mapping[str, Any]) -> str | None:
+def returned_input(
+    program: Program, graph: Graph, name: str, known: Mapping[str, Any]
+) -> str | None:
     """Return the unwritten input of a graph that is the same object as a value, or None.
 
     Args:
@@ -123,12 +147,28 @@ def returned_input(program: Program, graph: Graph, name: str, known: Mapping[str
             # The meta of a shared body may come from another call; the operands of this call are precise.
             body = program.graphs[maker.do.graph]
             passed = dict(zip([formal.name for formal in body.inputs], maker.args, strict=True))
-            operands = {formal: values[arg.name] for formal, arg in passed.items() if type(arg) is Ref and arg.name in values}
-            result = body.output[place] if place is not None and type(body.output) is tuple else body.output
-            formal = returned_input(program, body, result.name, operands) if type(result) is Ref else None
+            operands = {
+                formal: values[arg.name]
+                for formal, arg in passed.items()
+                if type(arg) is Ref and arg.name in values
+            }
+            result = (
+                body.output[place]
+                if place is not None and type(body.output) is tuple
+                else body.output
+            )
+            formal = (
+                returned_input(program, body, result.name, operands)
+                if type(result) is Ref
+                else None
+            )
             found = None if formal is None else passed[formal]
         else:
-            step = None if type(maker.do) is Op and maker.do.effects.writes else returned_operand(graph, name, values)
+            step = (
+                None
+                if type(maker.do) is Op and maker.do.effects.writes
+                else returned_operand(graph, name, values)
+            )
             found = None if step is None else Ref(step)
         if type(found) is not Ref:
             return None
@@ -144,7 +184,12 @@ def all_agree(value: Any, others: Sequence[Any]) -> bool:
     if type(value) is FakeTensor and value.layout is torch.strided and has_fixed_sizes(value):
         # Nearly all are described alike, and comparing attributes takes half as long as describing.
         with without_overrides():
-            dtype, device, shape, stride = value.dtype, value.fake_device, value.shape, value.stride()
+            dtype, device, shape, stride = (
+                value.dtype,
+                value.fake_device,
+                value.shape,
+                value.stride(),
+            )
             others = [
                 one for one in others if one is not value and not (
                     type(one) is FakeTensor and has_fixed_sizes(one) and one.shape == shape and one.dtype is dtype
@@ -176,7 +221,12 @@ def agrees(new: Any, old: Any, fresh: Collection[str] = ()) -> bool:
     # The recorded value has other names for the new symbols.
     left, right = repr(described(new)), repr(described(old))
     names = dict(zip(UNBACKED.findall(left), UNBACKED.findall(right), strict=False))
-    return UNBACKED.sub(lambda found: names.get(found[0], found[0]) if found[0] in fresh else found[0], left) == right
+    return (
+        UNBACKED.sub(
+            lambda found: names.get(found[0], found[0]) if found[0] in fresh else found[0], left
+        )
+        == right
+    )
 
 
 def unbacked_in(value: Any) -> list[str]:
@@ -191,7 +241,10 @@ def unbacked_in(value: Any) -> list[str]:
 UNBACKED = re.compile(r"\bu\d+\b")
 
 
-BRANCHES: Mapping[str, slice] = {"higher_order.cond": slice(1, 3), "higher_order.while_loop": slice(1, 2)}
+BRANCHES: Mapping[str, slice] = {
+    "higher_order.cond": slice(1, 3),
+    "higher_order.while_loop": slice(1, 2),
+}
 """Operators that return the results of a body, and their body arguments."""
 
 
@@ -202,20 +255,33 @@ def disagreement_of_branches(node: Node, graphs: Mapping[str, Graph]) -> str | N
         node: a node with any operator.
         graphs: the graphs of the program.
     """
-    branches = node.args[BRANCHES[node.do.name]] if type(node.do) is Op and node.do.name in BRANCHES else ()
+    branches = (
+        node.args[BRANCHES[node.do.name]]
+        if type(node.do) is Op and node.do.name in BRANCHES
+        else ()
+    )
     names = [arg.graph for arg in branches if type(arg) is Body]
     known = [(f"the branch {name!r} returns", _results(graphs[name])) for name in names]
-    pairs = [(one, other, False) for one, other in pairwise(known)]  # an operator can merge two sizes into a dynamic one
+    pairs = [
+        (one, other, False) for one, other in pairwise(known)
+    ]  # an operator can merge two sizes into a dynamic one
     if "val" in node.meta:
         pairs += [(one, ("its meta has", as_tuple(node.meta["val"])), True) for one in known]
     for (who, mine), (other, theirs), sized in pairs:
-        if len(mine) != len(theirs) or any(_differ(*both, sized=sized) for both in zip(mine, theirs, strict=True)):
+        if len(mine) != len(theirs) or any(
+            _differ(*both, sized=sized) for both in zip(mine, theirs, strict=True)
+        ):
             return f"{who} {', '.join(map(shown_value, mine))}, and {other} {', '.join(map(shown_value, theirs))}"
     return None
 
 
 def _results(graph: Graph) -> tuple[Any, ...]:
-    return tuple([graph.metas.get(arg.name, {}).get("val") if type(arg) is Ref else None for arg in as_tuple(graph.output)])
+    return tuple(
+        [
+            graph.metas.get(arg.name, {}).get("val") if type(arg) is Ref else None
+            for arg in as_tuple(graph.output)
+        ]
+    )
 
 
 def as_tuple(value: Any) -> tuple[Any, ...]:
@@ -232,7 +298,9 @@ def _differ(mine: Any, theirs: Any, *, sized: bool) -> bool:
         return False
     first, second = [(one.dtype, device_of(one).type, one.dim()) for one in (mine, theirs)]
     sizes = zip(mine.shape, theirs.shape, strict=False) if sized else ()
-    return first != second or any(type(one) is type(other) is int and one != other for one, other in sizes)
+    return first != second or any(
+        type(one) is type(other) is int and one != other for one, other in sizes
+    )
 
 
 def shown_value(value: Any) -> str:
@@ -244,5 +312,7 @@ def shown_value(value: Any) -> str:
     if isinstance(value, torch.Tensor):
         return f"a {value.dtype} of shape {tuple(value.shape)} on {device_of(value).type}"
     if isinstance(value, tuple | list):
-        return f"({', '.join(map(shown_value, value))})" if len(value) < 5 else f"{len(value)} values"
+        return (
+            f"({', '.join(map(shown_value, value))})" if len(value) < 5 else f"{len(value)} values"
+        )
     return f"the {type(value).__name__} {value}"

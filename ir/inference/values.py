@@ -21,7 +21,16 @@ from ..graph import Input, Node, Op
 from ..meta import Meta, freeze
 from ..own_operators import is_boundary
 from ..program import Program
-from ..signature import InputSpec, LiteralType, NumberType, ObjectType, StateInput, TensorType, Token, UserInput
+from ..signature import (
+    InputSpec,
+    LiteralType,
+    NumberType,
+    ObjectType,
+    StateInput,
+    TensorType,
+    Token,
+    UserInput,
+)
 from ..torch_private import (
     FakeTensor,
     FakeTensorMode,
@@ -53,7 +62,20 @@ NAMESPACES = frozenset({"aten", "prims"})
 BY_CONTENTS = frozenset({torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output})
 """Tags of operators whose result sizes or numbers depend on the contents of tensors."""
 
-LITERALS = frozenset({int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format})
+LITERALS = frozenset(
+    {
+        int,
+        float,
+        bool,
+        complex,
+        str,
+        type(None),
+        torch.dtype,
+        torch.device,
+        torch.layout,
+        torch.memory_format,
+    }
+)
 
 RESULTS: dict[Hashable, tuple[Any, ...]] = {}
 """The dtype, shape, strides and device of operator results, by the operator and the descriptions of its operands: running an
@@ -75,7 +97,11 @@ def depends_on_contents(target: Any) -> bool:
 
 @cache
 def _is_determined(target: Any) -> bool:
-    return isinstance(target, OpOverload) and target.namespace in NAMESPACES and not depends_on_contents(target)
+    return (
+        isinstance(target, OpOverload)
+        and target.namespace in NAMESPACES
+        and not depends_on_contents(target)
+    )
 
 
 ATTEMPTS = 256
@@ -111,7 +137,11 @@ class FakeValues:
     def mode(self) -> Any:
         """The fake mode of the program's values; a new one if it has no values."""
         found = _mode_of(self.program)
-        return fresh_mode() if found is None or (found.shape_env is None and _has_symbols(self.program)) else found
+        return (
+            fresh_mode()
+            if found is None or (found.shape_env is None and _has_symbols(self.program))
+            else found
+        )
 
     @cached_property
     def device(self) -> str:
@@ -146,7 +176,11 @@ class FakeValues:
             case UserInput(type=NumberType(kind="int", expr=expr)) if expr is not None:
                 return self.number(expr)
             case UserInput(type=kind):
-                description = kind.description if isinstance(kind, ObjectType) else f"any {getattr(kind, 'kind', 'rest')}"
+                description = (
+                    kind.description
+                    if isinstance(kind, ObjectType)
+                    else f"any {getattr(kind, 'kind', 'rest')}"
+                )
                 raise UnsupportedProgram(
                     f"the input {formal.name!r} ({description}) has no fake value, and its type does not determine one; "
                     "set its meta['val'], as import_fx does with example_inputs="
@@ -159,20 +193,30 @@ class FakeValues:
             UnsupportedProgram: it is a nested tensor.
         """
         if isinstance(value, torch.Tensor) and value.is_nested:
-            raise UnsupportedProgram("the sizes of a nested tensor are unknown: read its values and offsets instead")
+            raise UnsupportedProgram(
+                "the sizes of a nested tensor are unknown: read its values and offsets instead"
+            )
         if isinstance(value, torch.Tensor) and value.is_meta and value.layout is torch.strided:
             # The program was loaded without weights: use the device of the inputs.
             with LOCK, self.mode:
-                return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=self.device)
+                return torch.empty_strided(
+                    value.shape, value.stride(), dtype=value.dtype, device=self.device
+                )
         with LOCK:
-            return self.mode.from_tensor(value, static_shapes=True) if isinstance(value, torch.Tensor) else value
+            return (
+                self.mode.from_tensor(value, static_shapes=True)
+                if isinstance(value, torch.Tensor)
+                else value
+            )
 
     def known_value(self, node: Node) -> tuple[bool, Any]:
         """Return whether the meta of a node has a fake value of the program's mode, and the value."""
         if "val" not in node.meta:
             return has_no_result(node), None
         value, target = node.meta["val"], _overload_of(node)
-        is_list = type(value) is tuple and target is not None and len(schema_of(target).returns) == 1
+        is_list = (
+            type(value) is tuple and target is not None and len(schema_of(target).returns) == 1
+        )
         return self.is_ours(value), list(value) if is_list else value
 
     def run(self, node: Node, target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -187,20 +231,29 @@ class FakeValues:
         do = node.do
         assert type(do) is Op
         if (work := too_much_work(target, args)) is not None:
-            raise UnsupportedProgram(f"node {node.name} computes {work}, which is too expensive to run")
+            raise UnsupportedProgram(
+                f"node {node.name} computes {work}, which is too expensive to run"
+            )
         key = self._key(do, args, kwargs)
         if (known := RESULTS.get(key)) is not None:
             return fake_of(self.mode, *known)
         if do.effects.writes:
             # It may change the shape of its operand, which later operators use.
             args, kwargs = pytree.tree_map_only(FakeTensor, _copied, (args, kwargs))
-        is_view = getattr(target, "is_view", True)  # other operators may return their operand, which the cache does not repeat
+        is_view = getattr(
+            target, "is_view", True
+        )  # other operators may return their operand, which the cache does not repeat
         with nullcontext() if is_view or not do.effects.aliases else without_cache(self.mode):
             value = target(*args, **kwargs)
         bindings = fresh_bindings(self.mode.shape_env, value)
         if bindings:
             self.bindings[node.name] = bindings
-        elif key is not None and type(value) is FakeTensor and plain_strides(value) is not None and value.storage_offset() == 0:
+        elif (
+            key is not None
+            and type(value) is FakeTensor
+            and plain_strides(value) is not None
+            and value.storage_offset() == 0
+        ):
             if len(RESULTS) >= LARGEST:
                 RESULTS.clear()
             RESULTS[key] = value.dtype, value.shape, value.stride(), value.fake_device
@@ -211,11 +264,19 @@ class FakeValues:
         if not _is_determined(do.target) or do.effects.acts or do.effects.aliases:
             return None
         # Gradients and autocast of an operator change the values of its bodies.
-        strides = list(map(plain_strides, pytree.tree_leaves((args, kwargs))))  # with sizes of 1, they choose memory formats
+        strides = list(
+            map(plain_strides, pytree.tree_leaves((args, kwargs)))
+        )  # with sizes of 1, they choose memory formats
         if torch.is_grad_enabled() or autocast_is_on() or None in strides:
             return None
         # The results of factories and promotions depend on these modes too.
-        return do.target, torch.get_default_dtype(), torch.is_inference_mode_enabled(), *strides, described((args, kwargs))
+        return (
+            do.target,
+            torch.get_default_dtype(),
+            torch.is_inference_mode_enabled(),
+            *strides,
+            described((args, kwargs)),
+        )
 
     @cached_property
     def _symbols(self) -> dict[str, Any]:
@@ -231,8 +292,14 @@ class FakeValues:
         for name in names:
             if name not in self._symbols:
                 low, high = self._bounds.get(name, (None, None))
-                self._symbols[name] = new_symbol(self.mode.shape_env, name, self._guessed[name], low, high)
-        return evaluate(expr, {Sym(name): self._symbols[name] for name in names}) if isinstance(expr, Apply | Sym) else expr
+                self._symbols[name] = new_symbol(
+                    self.mode.shape_env, name, self._guessed[name], low, high
+                )
+        return (
+            evaluate(expr, {Sym(name): self._symbols[name] for name in names})
+            if isinstance(expr, Apply | Sym)
+            else expr
+        )
 
     def example_number(self, expr: Expr) -> Any:
         """Return an example of a size: that of the export, or one that satisfies bounds and guards; None if data-dependent.
@@ -246,15 +313,21 @@ class FakeValues:
     @cached_property
     def _bounds(self) -> Mapping[str, tuple[int | None, int | None]]:
         ranges = self.program.constraints.ranges
-        return {span.expr.name: (span.low, span.high) for span in ranges if isinstance(span.expr, Sym)}
+        return {
+            span.expr.name: (span.low, span.high) for span in ranges if isinstance(span.expr, Sym)
+        }
 
     @cached_property
     def _guessed(self) -> dict[str, int]:
         # The first numbers that satisfy the bounds and the guards; guards refer to the sizes of user inputs.
         sizes: dict[Expr, Expr] = {}
-        for index, spec in enumerate([spec for spec in self.program.signature.inputs if isinstance(spec, UserInput)]):
+        for index, spec in enumerate(
+            [spec for spec in self.program.signature.inputs if isinstance(spec, UserInput)]
+        ):
             if isinstance(spec.type, TensorType):
-                sizes.update((InputDim(index, dim), size) for dim, size in enumerate(spec.type.shape))
+                sizes.update(
+                    (InputDim(index, dim), size) for dim, size in enumerate(spec.type.shape)
+                )
             elif isinstance(spec.type, NumberType) and spec.type.expr is not None:
                 sizes[InputValue(index)] = spec.type.expr
         names = list(dict.fromkeys(name for size in sizes.values() for name in symbols_in(size)))
@@ -275,14 +348,20 @@ class FakeValues:
 
     def recorded(self, value: Node | Input) -> Any:
         """Return the value in the meta; ``UNKNOWN`` if it has none of the program's mode."""
-        return value.meta["val"] if "val" in value.meta and self.is_ours(value.meta["val"]) else UNKNOWN
+        return (
+            value.meta["val"]
+            if "val" in value.meta and self.is_ours(value.meta["val"])
+            else UNKNOWN
+        )
 
     def is_ours(self, value: Any) -> bool:
         """Return whether a value belongs to the program's mode and environment, or to no mode."""
         if type(value) is FakeTensor:
             return value.fake_mode is self.mode  # nearly all are
         return all(
-            part.fake_mode is self.mode if isinstance(part, FakeTensor) else part.node.shape_env is self.mode.shape_env
+            part.fake_mode is self.mode
+            if isinstance(part, FakeTensor)
+            else part.node.shape_env is self.mode.shape_env
             for part in _parts(value)
         )
 
@@ -324,7 +403,9 @@ class ExampleValues(FakeValues):
         """Return a value at the sizes of the export; ``UNKNOWN`` if a part of it is data-dependent."""
         leaves, spec = pytree.tree_flatten(value)
         made = [self._leaf(leaf) for leaf in leaves]
-        return UNKNOWN if any(leaf is UNKNOWN for leaf in made) else pytree.tree_unflatten(made, spec)
+        return (
+            UNKNOWN if any(leaf is UNKNOWN for leaf in made) else pytree.tree_unflatten(made, spec)
+        )
 
     def _leaf(self, value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
@@ -358,7 +439,9 @@ def plain_strides(value: Any) -> tuple[int, ...] | None:
     if type(value) is not FakeTensor:
         return () if type(value) in LITERALS else None
     with without_overrides():
-        is_plain = value.constant is None and value.layout is torch.strided and has_fixed_sizes(value)
+        is_plain = (
+            value.constant is None and value.layout is torch.strided and has_fixed_sizes(value)
+        )
         return value.stride() if is_plain and not (value.is_conj() or value.is_neg()) else None
 
 
@@ -379,11 +462,23 @@ def described(value: Any, *, exactly: bool = False) -> Hashable:
         with without_overrides():
             sizes, strides = value.shape, value.stride() if value.layout is torch.strided else ()
             if not has_fixed_sizes(value):  # a comparison of symbolic sizes would install a guard
-                sizes, strides = (tuple([n if type(n) is int else described(n) for n in each]) for each in (sizes, strides))
-            if 1 in sizes and not exactly:  # such a stride has no meaning, and fake kernels differ from real ones in it
-                strides = tuple([1 if size == 1 else stride for size, stride in zip(sizes, strides, strict=False)])
+                sizes, strides = (
+                    tuple([n if type(n) is int else described(n) for n in each])
+                    for each in (sizes, strides)
+                )
+            if (
+                1 in sizes and not exactly
+            ):  # such a stride has no meaning, and fake kernels differ from real ones in it
+                strides = tuple(
+                    [
+                        1 if size == 1 else stride
+                        for size, stride in zip(sizes, strides, strict=False)
+                    ]
+                )
             return value.dtype, device_of(value), value.layout, sizes, strides
-    if kind in LITERALS or (kind is TensorMetadata and {int}.issuperset(map(type, (*value.shape, *value.stride)))):
+    if kind in LITERALS or (
+        kind is TensorMetadata and {int}.issuperset(map(type, (*value.shape, *value.stride)))
+    ):
         return kind, value
     if isinstance(value, SYMBOLIC):
         return kind, str(value)
@@ -391,7 +486,9 @@ def described(value: Any, *, exactly: bool = False) -> Hashable:
         return tuple, *map(described, value)
     if isinstance(value, Mapping):
         return Mapping, *[(key, described(value[key])) for key in sorted(value, key=repr)]
-    parts, spec = pytree.tree_flatten(value)  # a user's container, among the arguments or results of a preserved call
+    parts, spec = pytree.tree_flatten(
+        value
+    )  # a user's container, among the arguments or results of a preserved call
     return (kind, id(value)) if pytree.tree_is_leaf(value) else (spec, *map(described, parts))
 
 
@@ -408,7 +505,16 @@ def running(mode: Any) -> Generator[None, None, None]:
     """
     guards = nullcontext() if mode.shape_env is None else mode.shape_env.suppress_guards()
     # The kernels of some operators take no symbolic sizes; torch has Python ones for these.
-    with LOCK, silence(), torch.no_grad(), without_autocast(), guards, without_kernels(mode), enable_python_dispatcher(), mode:
+    with (
+        LOCK,
+        silence(),
+        torch.no_grad(),
+        without_autocast(),
+        guards,
+        without_kernels(mode),
+        enable_python_dispatcher(),
+        mode,
+    ):
         yield
 
 
@@ -456,7 +562,9 @@ def has_no_result(node: Node) -> bool:
 
 
 def _overload_of(node: Node) -> Any:
-    return node.do.target if type(node.do) is Op and isinstance(node.do.target, OpOverload) else None
+    return (
+        node.do.target if type(node.do) is Op and isinstance(node.do.target, OpOverload) else None
+    )
 
 
 def _parts(value: Any) -> Iterator[Any]:
@@ -466,7 +574,12 @@ def _parts(value: Any) -> Iterator[Any]:
 
 def _has_symbols(program: Program) -> bool:
     types = [spec.type for spec in program.signature.inputs if type(spec) is UserInput]
-    return any(not isinstance(size, int) for kind in types if type(kind) is TensorType for size in kind.shape)
+    return any(
+        not isinstance(size, int)
+        for kind in types
+        if type(kind) is TensorType
+        for size in kind.shape
+    )
 
 
 def _mode_of(program: Program) -> Any:

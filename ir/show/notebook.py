@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import zip_longest
 from typing import Any
 
@@ -98,7 +99,10 @@ def code(line: object) -> str:
     end = 0
     for match in WORDS.finditer(line):
         found = html.escape(match[0])
-        parts += [html.escape(line[end : match.start()]), f'<span class="{match.lastgroup}">{found}</span>']
+        parts += [
+            html.escape(line[end : match.start()]),
+            f'<span class="{match.lastgroup}">{found}</span>',
+        ]
         end = match.end()
     return "".join([*parts, html.escape(line[end:])])
 
@@ -133,7 +137,11 @@ def fold(head: str, body: str, *, is_open: bool = False) -> str:
     >>> fold("state", "w"), fold("state", "")
     ('<details><summary>state</summary>w</details>', '<div>state</div>')
     """
-    return f"<details{' open' if is_open else ''}><summary>{head}</summary>{body}</details>" if body else f"<div>{head}</div>"
+    return (
+        f"<details{' open' if is_open else ''}><summary>{head}</summary>{body}</details>"
+        if body
+        else f"<div>{head}</div>"
+    )
 
 
 def listed(what: str, lines: Sequence[str], count: int) -> str:
@@ -157,7 +165,11 @@ def more(count: int, word: str) -> str:
     >>> more(0, "node"), more(1234, "node")
     ('', '<div><span class="dim">... 1,234 nodes more, which print(...) shows</span></div>')
     """
-    return f"<div>{dim(f'... {counted(count, word)} more, which print(...) shows')}</div>" if count > 0 else ""
+    return (
+        f"<div>{dim(f'... {counted(count, word)} more, which print(...) shows')}</div>"
+        if count > 0
+        else ""
+    )
 
 
 def page(*parts: str) -> str:
@@ -249,22 +261,46 @@ def program_page(program: Program) -> str:
     for name, times, kind in rows[:ROWS]:
         head = f'<span class="graph">@{text(spell_path(name))}</span>{f" {times}" if times else ""} {dim(kind)}'
         specs = program.signature if name == program.root else None
-        bodies.append(safely(lambda: _body(program.graphs[name], head, room, specs), fold(f"{head} (cannot be shown)", "")))  # noqa: B023
+        shown = partial(_body, program.graphs[name], head, room, specs)
+        bodies.append(safely(shown, fold(f"{head} (cannot be shown)", "")))
     bodies.append(more(len(rows) - ROWS, "graph"))
     head = f"<div><b>{text(title)}</b> {', '.join(sizes)} {dim(facts)}</div>"
-    state = safely(lambda: listed("state", list(map(code, print_state(program.state)[:ROWS])), len(program.state.order)), "")
+    state = safely(
+        lambda: listed(
+            "state", list(map(code, print_state(program.state)[:ROWS])), len(program.state.order)
+        ),
+        "",
+    )
     steps = [text(safely(lambda step=step: str(step))) for step in program.trail[:ROWS]]
     return page(head, *bodies, state, listed("steps", steps, len(program.trail)))
 
 
 def _overview(program: Program) -> tuple[str, list[str], str, list[tuple[str, str, str | None]]]:
     """Return the class of a program, its sizes, its facts, and for each graph the id, the number of calls and the class."""
-    classes = safely(lambda: {one.path: one.type_name for one in program.modules if one.type_name is not None}, {})
-    paths, counts = safely(lambda: instance_paths(program), {}), safely(lambda: times_called(program), {})
+    classes = safely(
+        lambda: {one.path: one.type_name for one in program.modules if one.type_name is not None},
+        {},
+    )
+    paths, counts = (
+        safely(lambda: instance_paths(program), {}),
+        safely(lambda: times_called(program), {}),
+    )
     order = list(dict.fromkeys((*safely(lambda: program.order, ()), *program.graphs)))
-    nodes = sum([safely(lambda graph=graph: len(graph.nodes), 0) for graph in program.graphs.values()])
-    rows = [(name, f"x{counts[name]:,}" if counts.get(name, 0) > 1 else "", classes.get(paths.get(name, name))) for name in order]
-    title, sizes = classes.get("", "").rpartition(".")[2] or "program", [counted(len(order), "graph"), counted(nodes, "node")]
+    nodes = sum(
+        [safely(lambda graph=graph: len(graph.nodes), 0) for graph in program.graphs.values()]
+    )
+    rows = [
+        (
+            name,
+            f"x{counts[name]:,}" if counts.get(name, 0) > 1 else "",
+            classes.get(paths.get(name, name)),
+        )
+        for name in order
+    ]
+    title, sizes = (
+        classes.get("", "").rpartition(".")[2] or "program",
+        [counted(len(order), "graph"), counted(nodes, "node")],
+    )
     return title, sizes, safely(lambda: ", ".join(sorted(map(str, program.facts)))), rows
 
 
@@ -287,17 +323,31 @@ def summary(program: Program) -> str:
             return full
     title, sizes, facts, rows = _overview(program)
     table = [
-        (f"  @{spell_path(name)}", times, (kind or "").rpartition(".")[2], counted(len(program.graphs[name].nodes), "node"))
+        (
+            f"  @{spell_path(name)}",
+            times,
+            (kind or "").rpartition(".")[2],
+            counted(len(program.graphs[name].nodes), "node"),
+        )
         for name, times, kind in rows[: SUMMARY - 10]
     ]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    lines = ["  ".join([cell.ljust(width) for cell, width in zip(row, widths, strict=True)]).rstrip() for row in table]
-    lines += [f"  ... {counted(len(rows) - len(table), 'graph')} more"] if len(rows) > len(table) else []
+    lines = [
+        "  ".join([cell.ljust(width) for cell, width in zip(row, widths, strict=True)]).rstrip()
+        for row in table
+    ]
+    lines += (
+        [f"  ... {counted(len(rows) - len(table), 'graph')} more"] if len(rows) > len(table) else []
+    )
     cells = {slot.cell: slot.value for _, slot in program.state.pairs}.values()
-    size = sum(value.numel() * value.element_size() for value in cells if isinstance(value, torch.Tensor))
+    size = sum(
+        value.numel() * value.element_size() for value in cells if isinstance(value, torch.Tensor)
+    )
     lines.append(f"state: {counted(len(program.state.order), 'name')}, {size:,} bytes")
     lines += [f"steps: {shown(', '.join(map(str, program.trail)))}"] if program.trail else []
-    lines.append("program.text() is all of it, program.text(name) one graph, px.tree(program) the modules")
+    lines.append(
+        "program.text() is all of it, program.text(name) one graph, px.tree(program) the modules"
+    )
     return "\n".join([f"{title}: {', '.join(filter(None, (*sizes, facts)))}", *lines, ""])
 
 
@@ -318,17 +368,32 @@ def _body(graph: Graph, head: str, room: Room, signature: Signature | None = Non
     roles: Sequence[Any] = () if signature is None else signature.inputs
     rows: list[tuple[str, str]] = []
     for formal, spec in zip_longest(inputs, roles[: len(inputs)]):
-        about = described(formal.meta.get("val")) if spec is None else safely(lambda spec=spec: INPUT.write(spec))
-        rows.append((f'<span class="keyword">input</span> {code(spell_value(formal.name))}', dim(about)))
+        about = (
+            described(formal.meta.get("val"))
+            if spec is None
+            else safely(lambda spec=spec: INPUT.write(spec))
+        )
+        rows.append(
+            (f'<span class="keyword">input</span> {code(spell_value(formal.name))}', dim(about))
+        )
     for node in nodes:
-        line = titled(code(safely(lambda node=node: print_node(node))), safely(lambda node=node: source_line(node.meta), None))
+        line = titled(
+            code(safely(lambda node=node: print_node(node))),
+            safely(lambda node=node: source_line(node.meta), None),
+        )
         rows.append((line, dim(safely(lambda node=node: described(node.meta.get("val")), None))))
-    outputs = [] if signature is None else [safely(lambda spec=spec: OUTPUT.write(spec)) for spec in signature.outputs[:ROWS]]
+    outputs = (
+        []
+        if signature is None
+        else [safely(lambda spec=spec: OUTPUT.write(spec)) for spec in signature.outputs[:ROWS]]
+    )
     results = ", ".join(outputs) if {*outputs, "user"} != {"user"} else None
     rows += [(code(f"return {safely(lambda: print_arg(graph.output))}"), dim(results))]
     left = len(graph.inputs) - len(inputs) + len(graph.nodes) - len(nodes)
     title = f"{head} {dim(counted(len(graph.nodes), 'node'))}"
-    return fold(title, table(rows) + more(left, "line"), is_open=signature is not None and len(rows) <= OPEN)
+    return fold(
+        title, table(rows) + more(left, "line"), is_open=signature is not None and len(rows) <= OPEN
+    )
 
 
 def diff_page(diff: Diff) -> str:
@@ -358,7 +423,9 @@ SIGNS = {"+": "add", "-": "gone", "@": "place", " ": "same"}
 def _section(what: str, *lines: str, room: Room) -> str:
     kept = fitting(lines, room)
     rows = [(f'<span class="{SIGNS[line[0]]}">{text(line)}</span>',) for line in kept]
-    return fold(code(what), table(rows) + more(len(lines) - len(kept), "line"), is_open=len(lines) <= OPEN)
+    return fold(
+        code(what), table(rows) + more(len(lines) - len(kept), "line"), is_open=len(lines) <= OPEN
+    )
 
 
 def finding_page(*found: Violation) -> str:
@@ -370,20 +437,29 @@ def finding_page(*found: Violation) -> str:
     >>> "at enc / y" in finding_page(Violation("unique-names", "the name is taken", graph="enc", node="y"))
     True
     """
-    return page(*[_finding(one) for one in found[:FINDINGS]], more(len(found) - FINDINGS, "finding"))
+    return page(
+        *[_finding(one) for one in found[:FINDINGS]], more(len(found) - FINDINGS, "finding")
+    )
 
 
 def _finding(found: Violation) -> str:
     head, *lines = str(found).split("\n")
     rule, _, message = head.partition(": ")
-    rows = [(f"<b>{code(line)}</b>" if line.lstrip().startswith(">") else code(line),) for line in lines[:ROWS]]
-    return fold(f'<span class="rule">{text(rule)}</span> {text(message, 3000)}', table(rows), is_open=True)
+    rows = [
+        (f"<b>{code(line)}</b>" if line.lstrip().startswith(">") else code(line),)
+        for line in lines[:ROWS]
+    ]
+    return fold(
+        f'<span class="rule">{text(rule)}</span> {text(message, 3000)}', table(rows), is_open=True
+    )
 
 
 html_of.register(Program, program_page)
 summary_of.register(Program, summary)
 html_of.register(Graph, graph_page)
-html_of.register(Node, lambda node: page(code(print_node(node)), dim(described(node.meta.get("val")))))
+html_of.register(
+    Node, lambda node: page(code(print_node(node)), dim(described(node.meta.get("val"))))
+)
 html_of.register(Diff, diff_page)
 html_of.register(Violation, finding_page)
 html_of.register(InvalidProgram, lambda error: finding_page(*error.violations))

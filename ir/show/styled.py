@@ -76,8 +76,14 @@ def styled(text: str, form: Form = "program") -> Text:
     text = escaped(text).removesuffix("\n")
     spans: list[Span] = []
     for match in FORMS[form].finditer(text):
-        lines = WORDS.finditer(text, match.start(), match.end()) if match.lastgroup == "program" else (match,)
+        lines = (
+            WORDS.finditer(text, match.start(), match.end())
+            if match.lastgroup == "program"
+            else (match,)
+        )
         for word in lines:
             style = str(word.lastgroup)
-            spans.append(Span(word.start(style), word.end(style), STYLES.get(style, style.replace("_", " "))))
+            spans.append(
+                Span(word.start(style), word.end(style), STYLES.get(style, style.replace("_", " ")))
+            )
     return Text(text, spans=spans)

@@ -53,11 +53,15 @@ def _library() -> Any:
     try:
         import safetensors
     except ImportError as error:
-        raise MissingDependency("saved programs are safetensors files: pip install 'purefx[store]'") from error
+        raise MissingDependency(
+            "saved programs are safetensors files: pip install 'purefx[store]'"
+        ) from error
     return safetensors
 
 
-def write_file(path: str | os.PathLike[str], structure: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> None:
+def write_file(
+    path: str | os.PathLike[str], structure: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]
+) -> None:
     """Write a file completely, or not at all.
 
     Args:
@@ -75,7 +79,9 @@ def write_file(path: str | os.PathLike[str], structure: Mapping[str, Any], tenso
     specs: dict[str, Any] = {}
     for name, tensor in whole.items():
         place = {"data_ptr": tensor.data_ptr(), "data_len": tensor.nbytes}
-        specs[name] = library.TensorSpec(dtype=str(tensor.dtype).removeprefix("torch."), shape=list(tensor.shape), **place)
+        specs[name] = library.TensorSpec(
+            dtype=str(tensor.dtype).removeprefix("torch."), shape=list(tensor.shape), **place
+        )
     with _replacing(path) as temporary:
         try:
             library.serialize_file(specs, str(temporary), metadata={MARK: str(VERSION)})
@@ -92,7 +98,9 @@ def _replacing(path: str | os.PathLike[str]) -> Generator[Path, None, None]:
     if final.is_dir():
         raise IsADirectoryError(f"{str(final)!a} is a folder; pass a file name")
     if final.exists() and not final.is_file():
-        raise FileExistsError(f"{str(final)!a} is not a regular file, so it is not replaced; pass another path")
+        raise FileExistsError(
+            f"{str(final)!a} is not a regular file, so it is not replaced; pass another path"
+        )
     temporary = final.with_name(f".{final.name[:100]}.{secrets.token_hex(8)}")
     temporary.touch(exist_ok=False)
     mode = stat.S_IMODE((final if final.exists() else temporary).stat().st_mode)
@@ -148,7 +156,12 @@ def misshapen(value: Any, shape: Any, at: str = "") -> str | None:
         keys = shapes
     if len(shapes) != len(value) or any(type(key) is str and key not in value for key in keys):
         return at
-    found = (misshapen(value[key], shapes[key], f"{at}[{key if type(key) is int else ascii(str(key)[:40])}]") for key in keys)
+    found = (
+        misshapen(
+            value[key], shapes[key], f"{at}[{key if type(key) is int else ascii(str(key)[:40])}]"
+        )
+        for key in keys
+    )
     return next((place for place in found if place is not None), None)
 
 
@@ -171,14 +184,21 @@ class File:
         if version is None or STRUCTURE not in self.keys:
             raise StoreError(f"{self._name} is a safetensors file without a program in it")
         if version != str(VERSION):
-            raise StoreError(f"{self._name} has version {version[:40]!a} of the format, but this purefx reads {VERSION}")
+            raise StoreError(
+                f"{self._name} has version {version[:40]!a} of the format, but this purefx reads {VERSION}"
+            )
         raw = self.tensor(STRUCTURE)
         if raw.dtype is not torch.uint8 or raw.dim() != 1:
             raise StoreError(f"{self._name}: its structure is not text")
         try:
-            found = json.loads(ctypes.string_at(raw.data_ptr(), raw.numel()).decode("ascii"), object_pairs_hook=_object)
+            found = json.loads(
+                ctypes.string_at(raw.data_ptr(), raw.numel()).decode("ascii"),
+                object_pairs_hook=_object,
+            )
         except (ValueError, RecursionError) as error:
-            raise StoreError(f"{self._name}: its structure is not JSON ({type(error).__name__})") from error
+            raise StoreError(
+                f"{self._name}: its structure is not JSON ({type(error).__name__})"
+            ) from error
         if (wrong := misshapen(found, STRUCTURE_SHAPE)) is not None:
             raise StoreError(f"{self._name}: its structure{wrong} is malformed")
         return found
@@ -193,8 +213,16 @@ class File:
             raise StoreError(f"{self._name} has no tensor {name[:80]!a}")
         try:
             return self._handle.get_tensor(name)
-        except (_library().SafetensorError, RuntimeError, TypeError, ValueError, AttributeError) as error:
-            raise StoreError(f"{self._name}: the tensor {name[:80]!a} cannot be read: {_line(error)}") from error
+        except (
+            _library().SafetensorError,
+            RuntimeError,
+            TypeError,
+            ValueError,
+            AttributeError,
+        ) as error:
+            raise StoreError(
+                f"{self._name}: the tensor {name[:80]!a} cannot be read: {_line(error)}"
+            ) from error
 
 
 @contextmanager
@@ -219,7 +247,9 @@ def opened(path: str | os.PathLike[str]) -> Generator[File, None, None]:
     try:
         handle: Any = library.safe_open(os.fspath(path), framework="pt", backend="pread")
     except library.SafetensorError as error:
-        raise StoreError(f"{name} is not a saved program, or is incomplete: {_line(error)}") from error
+        raise StoreError(
+            f"{name} is not a saved program, or is incomplete: {_line(error)}"
+        ) from error
     with handle:
         yield File(name, handle)
 
@@ -265,7 +295,9 @@ class StoredMemory:
     """The device that it was on."""
 
 
-def store_memory(program: Program, *, weights: bool) -> tuple[list[StoredMemory], dict[str, torch.Tensor]]:
+def store_memory(
+    program: Program, *, weights: bool
+) -> tuple[list[StoredMemory], dict[str, torch.Tensor]]:
     """Return the place of each storage, and the tensors to store.
 
     Args:
@@ -276,7 +308,9 @@ def store_memory(program: Program, *, weights: bool) -> tuple[list[StoredMemory]
         UnsupportedProgram: a slot holds a value that cannot be stored.
     """
     state = program.state
-    shown = grouped([(slot.storage, name) for name, slot in state.pairs if isinstance(slot.value, torch.Tensor)])
+    shown = grouped(
+        [(slot.storage, name) for name, slot in state.pairs if isinstance(slot.value, torch.Tensor)]
+    )
     names = Names([STRUCTURE])
     places: list[StoredMemory] = []
     tensors: dict[str, torch.Tensor] = {}
@@ -288,11 +322,19 @@ def store_memory(program: Program, *, weights: bool) -> tuple[list[StoredMemory]
         if state[slots[0]].value.is_meta:
             continue  # it has no contents
         whole = next((name for name in slots if covers(state[name].value)), None)
-        key = names.fresh(whole if whole is not None and _is_key(whole) else f"purefx.storage.{number}")
+        key = names.fresh(
+            whole if whole is not None and _is_key(whole) else f"purefx.storage.{number}"
+        )
         tensor = state[slots[0] if whole is None else whole].value.detach()
-        places.append(StoredMemory(slots[0] if whole is None else whole, key, whole is not None, str(tensor.device)))
+        places.append(
+            StoredMemory(
+                slots[0] if whole is None else whole, key, whole is not None, str(tensor.device)
+            )
+        )
         if whole is None:
-            tensor = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
+            tensor = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(
+                tensor.untyped_storage()
+            )
         tensors[key] = tensor.cpu().contiguous()
     return places, tensors
 
@@ -300,7 +342,9 @@ def store_memory(program: Program, *, weights: bool) -> tuple[list[StoredMemory]
 def _check(name: str, slot: Slot) -> None:
     value, owner = slot.value, f"the {slot.kind.value} {name!a}"
     if isinstance(value, FakeTensor):
-        raise UnsupportedProgram(f"{owner} is a fake tensor: save the program with weights=False, or put the weights into it")
+        raise UnsupportedProgram(
+            f"{owner} is a fake tensor: save the program with weights=False, or put the weights into it"
+        )
     if not is_plain(value) or value.is_conj() or value.is_neg():
         raise UnsupportedProgram(
             f"{owner} is a {type_name(type(value))} of {value.dtype}, {value.layout}, but a file holds plain strided tensors, "
@@ -314,10 +358,18 @@ def covers(tensor: torch.Tensor) -> bool:
     >>> covers(torch.ones(2, 3).t()), covers(torch.ones(3)[1:]), covers(torch.ones(1).expand(3))
     (True, False, False)
     """
-    if tensor.dtype not in STORED_AS_THEY_ARE or tensor.storage_offset() or tensor.nbytes != tensor.untyped_storage().nbytes():
+    if (
+        tensor.dtype not in STORED_AS_THEY_ARE
+        or tensor.storage_offset()
+        or tensor.nbytes != tensor.untyped_storage().nbytes()
+    ):
         return False
     step = 1
-    for stride, size in sorted((stride, size) for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size != 1):
+    for stride, size in sorted(
+        (stride, size)
+        for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
+        if size != 1
+    ):
         if stride != step:
             return tensor.numel() == 0
         step *= size
@@ -329,7 +381,9 @@ def _is_key(name: str) -> bool:
     return name != "__metadata__" and not any("\ud800" <= char <= "\udfff" for char in name)
 
 
-def read_storage(file: File, place: StoredMemory, facts: Mapping[str, TensorFacts], device: torch.device) -> torch.UntypedStorage:
+def read_storage(
+    file: File, place: StoredMemory, facts: Mapping[str, TensorFacts], device: torch.device
+) -> torch.UntypedStorage:
     """Read a storage from a file.
 
     Args:
@@ -346,7 +400,9 @@ def read_storage(file: File, place: StoredMemory, facts: Mapping[str, TensorFact
         if tensor.dtype is not torch.uint8 or tensor.dim() != 1:
             raise StoreError(f"the tensor {place.key[:80]!a} in the file is not plain bytes")
     elif not wanted.fits(tensor):
-        raise StoreError(f"the slot {place.slot[:80]!a} is {wanted.dtype} {wanted.shape}, and in the file {_described(tensor)}")
+        raise StoreError(
+            f"the slot {place.slot[:80]!a} is {wanted.dtype} {wanted.shape}, and in the file {_described(tensor)}"
+        )
     elif wanted.stride is not None:
         memory = torch.empty(tensor.nbytes, dtype=torch.uint8, device=device).untyped_storage()
         _view(wanted, memory, place.slot).detach().copy_(tensor)
@@ -355,7 +411,11 @@ def read_storage(file: File, place: StoredMemory, facts: Mapping[str, TensorFact
 
 
 def _described(value: Any) -> str:
-    return f"{value.dtype} {tuple(value.shape)}" if isinstance(value, torch.Tensor) else f"a {type(value).__name__}"
+    return (
+        f"{value.dtype} {tuple(value.shape)}"
+        if isinstance(value, torch.Tensor)
+        else f"a {type(value).__name__}"
+    )
 
 
 def _view(facts: TensorFacts, storage: torch.UntypedStorage, name: str) -> torch.Tensor:
@@ -364,10 +424,17 @@ def _view(facts: TensorFacts, storage: torch.UntypedStorage, name: str) -> torch
     try:
         return facts.on(storage)
     except (RuntimeError, TypeError, OverflowError) as error:
-        raise StoreError(f"the slot {name[:80]!a} is not a possible tensor: {str(error).splitlines()[0]}") from error
+        raise StoreError(
+            f"the slot {name[:80]!a} is not a possible tensor: {str(error).splitlines()[0]}"
+        ) from error
 
 
-def check_passed(passed: Mapping[str, Any], state: State, facts: Mapping[str, TensorFacts], stored: Collection[int]) -> None:
+def check_passed(
+    passed: Mapping[str, Any],
+    state: State,
+    facts: Mapping[str, TensorFacts],
+    stored: Collection[int],
+) -> None:
     """Check the values that a reader passes.
 
     Args:
@@ -380,24 +447,37 @@ def check_passed(passed: Mapping[str, Any], state: State, facts: Mapping[str, Te
         StoreError: a name is not a slot, a tensor does not fit, or a tensor is in neither.
     """
     if not isinstance(passed, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ArgumentError(f"`state` must map names of slots to tensors, like model.state_dict(), not be {kind_of(passed)}")
+        raise ArgumentError(
+            f"`state` must map names of slots to tensors, like model.state_dict(), not be {kind_of(passed)}"
+        )
     if unknown := [name for name in passed if name not in state]:
         raise StoreError(f"`state` has names that are not slots of the program: {_names(unknown)}")
     for name, value in passed.items():
         if name in facts and not facts[name].fits(value):
             wanted = f"{facts[name].dtype} {facts[name].shape}"
-            raise StoreError(f"the slot {name[:80]!a} is {wanted}, and `state` has {_described(value)}")
+            raise StoreError(
+                f"the slot {name[:80]!a} is {wanted}, and `state` has {_described(value)}"
+            )
     without = [name for name in state if name in facts and state[name].storage not in stored]
-    if missing := [name for name in without if not any(tied in passed for tied in state.by_cell[state[name].cell])]:
+    if missing := [
+        name
+        for name in without
+        if not any(tied in passed for tied in state.by_cell[state[name].cell])
+    ]:
         raise StoreError(f"neither the file nor `state` has {_names(missing)}")
 
 
 def _names(names: Sequence[str]) -> str:
-    return ", ".join([ascii(name[:80]) for name in names[:8]]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+    return ", ".join([ascii(name[:80]) for name in names[:8]]) + (
+        f" and {len(names) - 8} more" if len(names) > 8 else ""
+    )
 
 
 def with_memory(
-    state: State, facts: Mapping[str, TensorFacts], stored: Mapping[int, torch.UntypedStorage], passed: Mapping[str, Any]
+    state: State,
+    facts: Mapping[str, TensorFacts],
+    stored: Mapping[int, torch.UntypedStorage],
+    passed: Mapping[str, Any],
 ) -> State:
     """Return a state with the tensors of a file, or passed ones in their place; others stay on the meta device.
 
@@ -414,12 +494,18 @@ def with_memory(
     for storage, names in grouped([(state[name].storage, name) for name in facts]).items():
         values: dict[int, torch.Tensor] = {}
         for name in names:
-            if name in passed and not _same(values.setdefault(state[name].cell, passed[name]), passed[name]):
-                raise StoreError(f"{_names(state.by_cell[state[name].cell])} are one tensor, but `state` has several")
+            if name in passed and not _same(
+                values.setdefault(state[name].cell, passed[name]), passed[name]
+            ):
+                raise StoreError(
+                    f"{_names(state.by_cell[state[name].cell])} are one tensor, but `state` has several"
+                )
         if values or storage in stored:
             cells = {state[name].cell: name for name in reversed(names)}
             made = _tensors(cells, values, stored.get(storage), facts)
-            slots.update({name: evolve(state[name], value=made[state[name].cell]) for name in names})
+            slots.update(
+                {name: evolve(state[name], value=made[state[name].cell]) for name in names}
+            )
     return State(state.order, pmap(slots))
 
 
@@ -443,12 +529,17 @@ def _tensors(
             is_same = is_plain and value.requires_grad is fact.requires_grad
             return {cell: value if is_same else fact.on(value.untyped_storage())}
     if storage is None:
-        size, [value, *_] = max([facts[name].bytes_needed() for name in cells.values()]), values.values()
+        size, [value, *_] = (
+            max([facts[name].bytes_needed() for name in cells.values()]),
+            values.values(),
+        )
         storage = torch.zeros(size, dtype=torch.uint8, device=value.device).untyped_storage()
     made = {cell: _view(facts[name], storage, name) for cell, name in cells.items()}
     with torch.no_grad():
         for cell, value in values.items():
             made[cell].copy_(value)
         if not all(_same(made[cell], value.to(storage.device)) for cell, value in values.items()):
-            raise StoreError(f"{_names([*cells.values()])} share memory, but their values in `state` contradict each other")
+            raise StoreError(
+                f"{_names([*cells.values()])} share memory, but their values in `state` contradict each other"
+            )
     return made

@@ -28,7 +28,17 @@ from ..text.programs import print_program, read_program
 from ..text.state import TensorFacts, facts_of, memory_begins
 from ..validation import a_path, a_program, check_identifiers
 from ..verify import check
-from .container import File, StoredMemory, check_passed, misshapen, opened, read_storage, store_memory, with_memory, write_file
+from .container import (
+    File,
+    StoredMemory,
+    check_passed,
+    misshapen,
+    opened,
+    read_storage,
+    store_memory,
+    with_memory,
+    write_file,
+)
 from .metas import read_metas, write_metas
 
 
@@ -43,14 +53,27 @@ def write_origins(program: Program) -> tuple[dict[str, Any], Mapping[Origin, int
     ({'origins': [], 'steps': []}, {})
     """
     every = versions(program)
-    starts = [origin for version in every for origin in sorted(version.places, key=partial(_place_of, version))]
-    order = list(TopologicalSorter({one: one.of for one in ancestors(starts)}).static_order())  # each after its sources
+    starts = [
+        origin
+        for version in every
+        for origin in sorted(version.places, key=partial(_place_of, version))
+    ]
+    order = list(
+        TopologicalSorter({one: one.of for one in ancestors(starts)}).static_order()
+    )  # each after its sources
     numbers = {origin: number for number, origin in enumerate(order)}
     steps: list[tuple[str, list[Any]]] = []
     before: Mapping[Origin, tuple[Place, ...]] = {}
     for version in every if order else ():
-        moved = [origin for origin in order if before.get(origin, ()) != version.places.get(origin, ())]
-        steps.append((version.step, [[numbers[one], list(map(astuple, version.places.get(one, ())))] for one in moved]))
+        moved = [
+            origin for origin in order if before.get(origin, ()) != version.places.get(origin, ())
+        ]
+        steps.append(
+            (
+                version.step,
+                [[numbers[one], list(map(astuple, version.places.get(one, ())))] for one in moved],
+            )
+        )
         before = version.places
     return {"origins": [_row(origin, numbers) for origin in order], "steps": steps}, numbers
 
@@ -91,19 +114,30 @@ def read_origins(written: Any) -> tuple[list[Origin], tuple[Version, ...]]:
             origins.append(Made(tuple(map(origin, row[0])), *row[1:]))
         elif misshapen(row, (str, str, str, [(str, int)], str | None)) is None:
             name, op, graph, frames, trace = row
-            origins.append(Imported(name, op, graph, tuple([Frame(*frame) for frame in frames]), trace))
+            origins.append(
+                Imported(name, op, graph, tuple([Frame(*frame) for frame in frames]), trace)
+            )
         else:
             raise StoreError("an origin in it is malformed")
     found: list[Version] = []
     places: dict[Origin, tuple[Place, ...]] = {}
     for step, moved in written["steps"]:
-        places = {**places, **{origin(number): tuple([Place(*place) for place in now]) for number, now in moved}}
+        places = {
+            **places,
+            **{origin(number): tuple([Place(*place) for place in now]) for number, now in moved},
+        }
         places = {one: now for one, now in places.items() if now}
         found.append(Version(step, places))
     return origins, tuple(found)
 
 
-def save(program: Program, path: str | os.PathLike[str], *, weights: bool = True, allow: Iterable[str] = ()) -> None:
+def save(
+    program: Program,
+    path: str | os.PathLike[str],
+    *,
+    weights: bool = True,
+    allow: Iterable[str] = (),
+) -> None:
     """Save a program to a file that ``load`` reads: a safetensors file that contains the program as data.
 
     An existing file is replaced only when the new one is complete, so a failure leaves it unchanged.
@@ -171,7 +205,9 @@ def _check_all_has_text(text: str) -> None:
         if cursor.advance() == "opaque" and cursor.text == "(":
             cursor.advance()
             fault = cursor.error(f"its type is {cursor.text[:80]}")
-            raise UnsupportedProgram(f"the program holds a value that is not data and cannot be saved: {fault}")
+            raise UnsupportedProgram(
+                f"the program holds a value that is not data and cannot be saved: {fault}"
+            )
 
 
 def _operators(program: Program) -> Iterator[Op]:
@@ -226,8 +262,12 @@ def load(
             structure = file.structure()
             program = _read_program(structure, known)
             origins, past = read_origins(structure["origins"])
-            program = program.evolve(graphs=read_metas(program, structure["meta"], known, origins), past=past)
-            begins = {program.state[name].storage: begin for name, begin in structure["begins"].items()}
+            program = program.evolve(
+                graphs=read_metas(program, structure["meta"], known, origins), past=past
+            )
+            begins = {
+                program.state[name].storage: begin for name, begin in structure["begins"].items()
+            }
             facts = {
                 name: facts_of(slot.value).behind(begins.get(slot.storage, 0))
                 for name, slot in program.state.pairs
@@ -244,10 +284,21 @@ def load(
             raise StoreError(f"{os.fspath(path)!a}: {error}") from error
         except MALFORMED as error:
             message = ascii(str(error)[:200])[1:-1]
-            raise StoreError(f"{os.fspath(path)!a}: a part of it is malformed: {message}") from error
+            raise StoreError(
+                f"{os.fspath(path)!a}: a part of it is malformed: {message}"
+            ) from error
 
 
-MALFORMED = (ParseError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, AssertionError, RuntimeError)
+MALFORMED = (
+    ParseError,
+    LookupError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    ArithmeticError,
+    AssertionError,
+    RuntimeError,
+)
 """Errors from malformed contents of a file."""
 
 
@@ -256,7 +307,9 @@ def _read_program(structure: dict[str, Any], known: Known) -> Program:
         program = read_program(structure["program"], known)
     except ParseError as error:
         raise StoreError(f"its program cannot be read: {error}") from error
-    if missing := {op.name for op in _operators(program) if op.target is None} & set(structure["operators"]):
+    if missing := {op.name for op in _operators(program) if op.target is None} & set(
+        structure["operators"]
+    ):
         raise UnsupportedProgram(
             f"the program uses operators that a file may not name: {named_with_reasons(missing)[:2000]}: "
             f"{advice_for(missing)[:2000]} (saved with {ascii(structure['made with'])[:100]}, this is torch {torch.__version__})"
@@ -265,12 +318,18 @@ def _read_program(structure: dict[str, Any], known: Known) -> Program:
 
 
 def _read_storages(
-    file: File, state: State, rows: list[Any], facts: Mapping[str, TensorFacts], device: torch.device | str | None
+    file: File,
+    state: State,
+    rows: list[Any],
+    facts: Mapping[str, TensorFacts],
+    device: torch.device | str | None,
 ) -> dict[int, torch.UntypedStorage]:
     found: dict[int, torch.UntypedStorage] = {}
     for place in [StoredMemory(*row) for row in rows]:
         if place.slot not in facts:
-            raise StoreError(f"a storage in it belongs to {place.slot[:80]!a}, which is not a slot with memory")
+            raise StoreError(
+                f"a storage in it belongs to {place.slot[:80]!a}, which is not a slot with memory"
+            )
         if state[place.slot].storage in found:
             raise StoreError("it has one storage twice")
         at = _device(place.device if device is None else device)
@@ -284,7 +343,9 @@ def _device(name: torch.device | str) -> torch.device:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, ValueError) as error:
         reason = str(error).splitlines()[0]
-        raise UnsupportedProgram(f"the device {str(name)[:80]!a} is not available ({reason}); load with device='cpu'") from error
+        raise UnsupportedProgram(
+            f"the device {str(name)[:80]!a} is not available ({reason}); load with device='cpu'"
+        ) from error
     if device.type == "meta":
         raise StoreError("tensors on the meta device have no contents")
     return device

@@ -55,7 +55,12 @@ class Fake:
 
 SIZES = listed(EXPR, "[]")
 
-FAKE = form(Fake, "{dtype}{shape} strides {stride} on {device}{requires_grad?grad/}", shape=SIZES, stride=SIZES)
+FAKE = form(
+    Fake,
+    "{dtype}{shape} strides {stride} on {device}{requires_grad?grad/}",
+    shape=SIZES,
+    stride=SIZES,
+)
 
 write_fake = lru_cache(maxsize=4096)(FAKE.write)
 
@@ -87,9 +92,17 @@ def write_metas(program: Program, origins: Mapping[Origin, int] | None = None) -
         origins: the numbers of the origins to write; others are left out.
     """
     writer = _Writer(origins or {})
-    graphs = {name: [writer.rows(program.graphs[name].inputs), writer.rows(program.graphs[name].nodes)] for name in program.order}
+    graphs = {
+        name: [writer.rows(program.graphs[name].inputs), writer.rows(program.graphs[name].nodes)]
+        for name in program.order
+    }
     keys = list(map(list, writer.keys))
-    return {"keys": keys, "values": list(writer.values), "symbols": writer.symbols, "graphs": graphs}
+    return {
+        "keys": keys,
+        "values": list(writer.values),
+        "symbols": writer.symbols,
+        "graphs": graphs,
+    }
 
 
 class _Writer:
@@ -104,7 +117,11 @@ class _Writer:
         """Return a row for each node or input: the number of its keys, then those of the values."""
         rows: list[list[int]] = []
         for item in items:
-            numbers = {key: number for key, value in item.meta.items() if (number := self._number(value)) is not None}
+            numbers = {
+                key: number
+                for key, value in item.meta.items()
+                if (number := self._number(value)) is not None
+            }
             rows.append([self.keys.setdefault(tuple(numbers), len(self.keys)), *numbers.values()])
         return rows
 
@@ -121,9 +138,13 @@ class _Writer:
         if kind is tuple or kind is list:
             return bracketed(tuple, [self._text(part, depth + 1) for part in value])
         if kind is MappingProxyType or kind is dict:
-            return bracketed(dict, [self._text(part, depth + 1) for pair in value.items() for part in pair])
+            return bracketed(
+                dict, [self._text(part, depth + 1) for pair in value.items() for part in pair]
+            )
         if kind is FakeTensor and value.layout is torch.strided:
-            sizes, strides = (tuple(map(self._size, part)) for part in (value.shape, value.stride()))
+            sizes, strides = (
+                tuple(map(self._size, part)) for part in (value.shape, value.stride())
+            )
             return f"fake({write_fake(Fake(value.dtype, sizes, strides, str(value.fake_device), value.requires_grad))})"
         if kind is NodeSource:
             return f"from({self._text(_source_row(value.to_dict()), depth + 1)})"
@@ -161,7 +182,9 @@ SOURCE = ("pass_name", "action", "name", "target")
 """The fields of torch's record of a node's source."""
 
 
-def read_metas(program: Program, written: Any, known: Known, origins: Sequence[Origin] = ()) -> PMap[str, Graph]:
+def read_metas(
+    program: Program, written: Any, known: Known, origins: Sequence[Origin] = ()
+) -> PMap[str, Graph]:
     """Return the graphs of a program with their meta from a file.
 
     Args:
@@ -181,9 +204,17 @@ def read_metas(program: Program, written: Any, known: Known, origins: Sequence[O
     for name in program.graphs:
         graph, rows = program.graphs[name], graphs[name]
         if list(map(len, rows)) != [len(graph.inputs), len(graph.nodes)]:
-            raise StoreError(f"the meta of the graph {name[:80]!a} does not have one row for each input and node")
-        inputs = [evolve(formal, meta=reader.meta(row)) for formal, row in zip(graph.inputs, rows[0], strict=True)]
-        nodes = [evolve(node, meta=reader.meta(row)) for node, row in zip(graph.nodes, rows[1], strict=True)]
+            raise StoreError(
+                f"the meta of the graph {name[:80]!a} does not have one row for each input and node"
+            )
+        inputs = [
+            evolve(formal, meta=reader.meta(row))
+            for formal, row in zip(graph.inputs, rows[0], strict=True)
+        ]
+        nodes = [
+            evolve(node, meta=reader.meta(row))
+            for node, row in zip(graph.nodes, rows[1], strict=True)
+        ]
         found[name] = Graph(tuple(inputs), tuple(nodes), graph.output)
     return pmap(found)
 
@@ -199,7 +230,9 @@ class _Reader:
         }
         self._known = Known(known.operators, known.types.values(), known.allow, words=words)
         self._facts = written["symbols"]
-        self._symbols = {name: self._symbol(name, *facts) for name, facts in written["symbols"].items()}
+        self._symbols = {
+            name: self._symbol(name, *facts) for name, facts in written["symbols"].items()
+        }
         self._symbolic = cache(self._make_symbolic)
         self._keys = list(map(tuple, written["keys"]))
         if any(len(set(keys)) != len(keys) for keys in self._keys):
@@ -216,7 +249,12 @@ class _Reader:
 
     def meta(self, row: Any) -> Meta:
         """Return the meta of one node or input."""
-        if not row or min(row) < 0 or row[0] >= len(self._keys) or max(row[1:], default=-1) >= len(self._makers):
+        if (
+            not row
+            or min(row) < 0
+            or row[0] >= len(self._keys)
+            or max(row[1:], default=-1) >= len(self._makers)
+        ):
             raise StoreError("a row of the meta names missing keys or values")
         keys = self._keys[row[0]]
         if not keys:
@@ -241,15 +279,23 @@ class _Reader:
         if kind is Fake:
             return self._tensor(written)
         if kind is Record:
-            return MappingProxyType({self._made(key): self._made(value) for key, value in written.items})
-        return with_children(written, [self._made(part) for part in children_of(written)]) if kind in CONTAINERS else written
+            return MappingProxyType(
+                {self._made(key): self._made(value) for key, value in written.items}
+            )
+        return (
+            with_children(written, [self._made(part) for part in children_of(written)])
+            if kind in CONTAINERS
+            else written
+        )
 
     def _tensor(self, fake: Fake) -> torch.Tensor:
         shape, stride = (list(map(self._make_size, part)) for part in (fake.shape, fake.stride))
         if len(shape) != len(stride):
             raise StoreError("a tensor in the meta has different numbers of sizes and strides")
         if {int}.issuperset(map(type, (*shape, *stride))):
-            found: torch.Tensor = fake_of(self._mode, fake.dtype, shape, stride, torch.device(fake.device))
+            found: torch.Tensor = fake_of(
+                self._mode, fake.dtype, shape, stride, torch.device(fake.device)
+            )
         else:
             with self._mode, self._env.suppress_guards():
                 found = torch.empty_strided(shape, stride, dtype=fake.dtype, device=fake.device)
@@ -264,7 +310,9 @@ class _Reader:
     def _symbol(self, name: str, hint: Any, low: Any, high: Any) -> Any:
         if any(fact is not None and not _is_small(fact) for fact in (hint, low, high)):
             raise StoreError(f"the symbol {name[:80]!a} has an invalid number or bounds")
-        if not (name.isascii() and name.isidentifier() and len(name) < 40) or (low or 0) > (LIMIT if high is None else high):
+        if not (name.isascii() and name.isidentifier() and len(name) < 40) or (low or 0) > (
+            LIMIT if high is None else high
+        ):
             raise StoreError(f"the symbol {name[:80]!a} has an invalid name or bounds")
         return new_symbol(self._env, name, hint, -LIMIT if low is None else low, high)
 
@@ -272,7 +320,9 @@ class _Reader:
         """Return a symbolic number."""
         found = self._evaluated(expr) if can_be_made(expr, self._facts) else None
         if not isinstance(found, SYMBOLIC):
-            raise StoreError(f"a size is {print_expr(expr)[:80]!a}, which is not an expression of a few symbols")
+            raise StoreError(
+                f"a size is {print_expr(expr)[:80]!a}, which is not an expression of a few symbols"
+            )
         return found
 
     def _evaluated(self, expr: Any) -> Any:
@@ -292,7 +342,9 @@ def can_be_made(expr: Expr, symbols: Mapping[str, Sequence[Any]]) -> bool:
     (True, False)
     """
     leaves = leaves_in(expr)
-    hints = {leaf: symbols[leaf.name][0] for leaf in leaves if type(leaf) is Sym and leaf.name in symbols}
+    hints = {
+        leaf: symbols[leaf.name][0] for leaf in leaves if type(leaf) is Sym and leaf.name in symbols
+    }
     is_known = all(leaf in hints or _is_small(leaf) for leaf in leaves)
     if not is_known or not hints or len(leaves) > MOST_LEAVES or not _has_operators(expr):
         return False
@@ -318,4 +370,8 @@ def _source(row: Any) -> dict[str, Any]:
     *texts, inner = row
     if list(map(type, texts)) != [str] * len(SOURCE):
         raise StoreError("a source of a node in the meta is malformed")
-    return {**dict(zip(SOURCE, texts, strict=True)), "graph_id": 0, "from_node": list(map(_source, inner))}
+    return {
+        **dict(zip(SOURCE, texts, strict=True)),
+        "graph_id": 0,
+        "from_node": list(map(_source, inner)),
+    }

@@ -11,17 +11,41 @@ from typing import Any, TypeVar, cast
 
 import torch
 
-from ..arguments import CONTAINERS, TREES, Arg, Body, Items, Record, Ref, arg_leaves, children_of, thawed
+from ..arguments import (
+    CONTAINERS,
+    TREES,
+    Arg,
+    Body,
+    Items,
+    Record,
+    Ref,
+    arg_leaves,
+    children_of,
+    thawed,
+)
 from ..callables import op_name
 from ..operators import advice_for, named_with_reasons, registered
 from ..torch_private import fields_of, pytree
-from .lexer import HUGE, MAX_DEPTH, WORD, Cursor, quoted, read_list, read_rest, spell_path, spell_value, type_name
+from .lexer import (
+    HUGE,
+    MAX_DEPTH,
+    WORD,
+    Cursor,
+    quoted,
+    read_list,
+    read_rest,
+    spell_path,
+    spell_value,
+    type_name,
+)
 from .syntax import Syntax
 
 T = TypeVar("T")
 
 CONSTANTS: Mapping[str, Any] = {
-    str(value): value for value in vars(torch).values() if isinstance(value, torch.dtype | torch.layout | torch.memory_format)
+    str(value): value
+    for value in vars(torch).values()
+    if isinstance(value, torch.dtype | torch.layout | torch.memory_format)
 }
 """Data types, layouts and memory formats by the names that torch prints."""
 
@@ -131,7 +155,9 @@ def _read_word(cursor: Cursor) -> Arg:
         return WORDS[word]
     if WORD.fullmatch(word):
         return Ref(word)
-    raise cursor.error(f"expected a value, found '{word[:40]}', which is neither a name nor a literal", at=at)
+    raise cursor.error(
+        f"expected a value, found '{word[:40]}', which is neither a name nor a literal", at=at
+    )
 
 
 def _read_symbol(cursor: Cursor) -> Arg:
@@ -142,7 +168,13 @@ def _read_symbol(cursor: Cursor) -> Arg:
     if cursor.text not in OPENINGS:
         raise cursor.expected("a value")
     kind, keys, parts = _read_bracketed(cursor, read_arg)
-    return tuple(parts) if kind is tuple else Items(parts) if kind is list else Record(tuple(zip(keys, parts, strict=True)))
+    return (
+        tuple(parts)
+        if kind is tuple
+        else Items(parts)
+        if kind is list
+        else Record(tuple(zip(keys, parts, strict=True)))
+    )
 
 
 READERS: Mapping[str, Callable[[Cursor], Arg]] = {
@@ -177,7 +209,9 @@ def _read_bracketed(cursor: Cursor, read: Callable[[Cursor], T]) -> tuple[type, 
 
 def _read_opaque(cursor: Cursor) -> Arg:
     at = cursor.start
-    raise cursor.error(f"a value of type {cursor.string()[:80]!a} was printed, but cannot be read from text", at=at)
+    raise cursor.error(
+        f"a value of type {cursor.string()[:80]!a} was printed, but cannot be read from text", at=at
+    )
 
 
 def _read_operator(cursor: Cursor) -> Arg:
@@ -185,7 +219,9 @@ def _read_operator(cursor: Cursor) -> Arg:
     name = cursor.string("the name of an operator")
     found = cursor.known.operator(name)
     if found is None:
-        raise cursor.error(f"op: {named_with_reasons([name])[:200]}: {advice_for([name])[:200]}", at=at)
+        raise cursor.error(
+            f"op: {named_with_reasons([name])[:200]}: {advice_for([name])[:200]}", at=at
+        )
     return found
 
 
@@ -219,7 +255,11 @@ def _print_type(spec: Any) -> str:
     # The context of a named tuple is its class.
     if isinstance(spec.context, type):
         return quoted(type_name(spec.context))
-    kept = print_arg(frozen_arg(spec.context)) if pytree.SUPPORTED_NODES.get(spec.type) else opaque(type_name(type(spec.context)))
+    kept = (
+        print_arg(frozen_arg(spec.context))
+        if pytree.SUPPORTED_NODES.get(spec.type)
+        else opaque(type_name(type(spec.context)))
+    )
     return f"{quoted(type_name(spec.type))} with {kept} "
 
 
@@ -236,7 +276,14 @@ def frozen_arg(context: Any, depth: int = 0) -> Arg:
     if type(context) is tuple:
         return tuple([frozen_arg(part, depth + 1) for part in context])
     if type(context) is dict:
-        return Record(tuple([(frozen_arg(key, depth + 1), frozen_arg(part, depth + 1)) for key, part in context.items()]))
+        return Record(
+            tuple(
+                [
+                    (frozen_arg(key, depth + 1), frozen_arg(part, depth + 1))
+                    for key, part in context.items()
+                ]
+            )
+        )
     return context
 
 
@@ -270,14 +317,19 @@ def _read_custom(cursor: Cursor, at: int) -> Any:
         return pytree.TreeSpec(namedtuple, kind, children)  # noqa: PYI024  torch registers all named tuples under this class
     if not kept or kind not in pytree.SUPPORTED_NODES or kind in (tuple, list, dict):
         fault = f"a pytree of the registered type {name[:200]!a} cannot be read from text: it is not registered here"
-        raise cursor.error(f"{fault}; import what registers it, or pass the class in `types`", at=at)
+        raise cursor.error(
+            f"{fault}; import what registers it, or pass the class in `types`", at=at
+        )
     return pytree.TreeSpec(kind, kept[0], children)
 
 
 def _read_context(cursor: Cursor) -> Any:
     at, context = cursor.start, read_arg(cursor)
     # A library function gets the context, so functions and references are refused.
-    if any(type(leaf) in (Ref, Body) or (callable(leaf) and not isinstance(leaf, type)) for leaf in arg_leaves((context,))):
+    if any(
+        type(leaf) in (Ref, Body) or (callable(leaf) and not isinstance(leaf, type))
+        for leaf in arg_leaves((context,))
+    ):
         raise cursor.error("the context of a pytree type must be data", at=at)
     try:
         return thawed(context)
@@ -285,7 +337,11 @@ def _read_context(cursor: Cursor) -> Any:
         raise cursor.error("a key of a dict must be hashable", at=at) from None
 
 
-LOOKED_UP: Mapping[str, Callable[[Cursor], Arg]] = {"tree": read_tree, "op": _read_operator, "opaque": _read_opaque}
+LOOKED_UP: Mapping[str, Callable[[Cursor], Arg]] = {
+    "tree": read_tree,
+    "op": _read_operator,
+    "opaque": _read_opaque,
+}
 """Words before ``(`` whose brackets do not hold arguments."""
 
 ARG: Syntax[Arg] = Syntax(print_arg, read_arg)

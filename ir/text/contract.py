@@ -50,7 +50,20 @@ from ..signature import (
 from .arguments import ARG, TREE, opaque, print_arg
 from .lexer import MAX_DEPTH, Cursor, quoted, read_list, spell_value
 from .state import LITERAL, print_state, read_state
-from .syntax import BY_TYPE, PATH, Syntax, behind, block, braced, choice, form, listed, path, string, words
+from .syntax import (
+    BY_TYPE,
+    PATH,
+    Syntax,
+    behind,
+    block,
+    braced,
+    choice,
+    form,
+    listed,
+    path,
+    string,
+    words,
+)
 
 FRAME = form(Frame, "{path}[@{call}]")
 """A module call: ``layers.0@1``."""
@@ -64,7 +77,9 @@ def print_stack(stack: Stack) -> str:
     """
     above = [".", *[frame.path for frame in stack]]
     texts = zip(map(FRAME.write, stack), above, strict=False)
-    return " / ".join([text.removeprefix(path) if text.startswith(f"{path}.") else text for text, path in texts])
+    return " / ".join(
+        [text.removeprefix(path) if text.startswith(f"{path}.") else text for text, path in texts]
+    )
 
 
 def read_stack(cursor: Cursor) -> Stack:
@@ -77,7 +92,9 @@ def read_stack(cursor: Cursor) -> Stack:
     while not frames or cursor.skip("/"):
         above = frames[-1].path if frames and cursor.kind == "below" else ""
         path = above + cursor.advance() if above else cursor.path("the path of a module")
-        frames.append(Frame(path, cursor.integer("the number of a call") if cursor.skip("@") else 0))
+        frames.append(
+            Frame(path, cursor.integer("the number of a call") if cursor.skip("@") else 0)
+        )
     return tuple(frames)
 
 
@@ -86,7 +103,8 @@ ARG_AT = form(ArgAt, "{index}:{name}")
 RESULT: Syntax[ArgAt | None] = choice(words("an argument or none", {"none": None}), ARG_AT)
 
 NUMBER = choice(
-    words("a number", {"None": None, "True": True, "False": False}), Syntax[Any](print_arg, Cursor.number, (int, float))
+    words("a number", {"None": None, "True": True, "False": False}),
+    Syntax[Any](print_arg, Cursor.number, (int, float)),
 )
 
 SWITCH = form(Unless, "{arg}={value}|{default}", arg=ARG_AT, value=NUMBER, default=NUMBER)
@@ -131,7 +149,11 @@ def read_effects(cursor: Cursor) -> Effects:
 INFIX = ("+", "-", "*", "//", "/", "%", "**", "==", "!=", "<", "<=", ">", ">=", "and", "or")
 
 OF_INPUT: Syntax[InputDim | InputValue] = choice(
-    form(InputDim, "{of}(#{index}, {dim})", of=words("size or stride", {"size": "size", "stride": "stride"})),
+    form(
+        InputDim,
+        "{of}(#{index}, {dim})",
+        of=words("size or stride", {"size": "size", "stride": "stride"}),
+    ),
     form(InputValue, "value(#{index})"),
 )
 
@@ -148,7 +170,11 @@ def print_expr(expr: Expr, depth: int = 0) -> str:
     """
     match expr:
         case Sym(name):
-            return f"%{quoted(name)}" if name in OPERATORS or name in OF_INPUT.starts else spell_value(name)
+            return (
+                f"%{quoted(name)}"
+                if name in OPERATORS or name in OF_INPUT.starts
+                else spell_value(name)
+            )
         case InputDim(of="size" | "stride") | InputValue():
             return OF_INPUT.write(expr)
         case Apply(op, args) if op in OPERATORS and depth < MAX_DEPTH:
@@ -224,7 +250,9 @@ ONLY: Syntax[Any] = Syntax(lambda _: "", lambda cursor: tuple(cursor.known.types
 USER = "user {argument}: {type}[ default {default}][ tangent of output {tangent_of}]{only}"
 
 INPUT: Syntax[InputSpec] = choice(
-    form(StateInput, "state {slot}"), form(UserInput, USER, type=TYPE, default=DEFAULT, only=ONLY), form(Token, "token")
+    form(StateInput, "state {slot}"),
+    form(UserInput, USER, type=TYPE, default=DEFAULT, only=ONLY),
+    form(Token, "token"),
 )
 """The role of an input of the root graph."""
 
@@ -234,7 +262,10 @@ OUTPUT: Syntax[OutputSpec] = choice(
     form(InputMutation, "input {index}"),
     form(Token, "token"),
     form(LossOutput, "loss"),
-    behind("gradient of ", choice(form(StateGradient, "state {slot}"), form(InputGradient, "leaf {leaf}"))),
+    behind(
+        "gradient of ",
+        choice(form(StateGradient, "state {slot}"), form(InputGradient, "leaf {leaf}")),
+    ),
 )
 """The role of an output of the root graph."""
 
@@ -249,7 +280,9 @@ MODULE = form(Module, "{path}[: {type_name}][ cell {cell}]")
 
 NAMES = listed(PATH)
 
-FACTS = Syntax(lambda facts: NAMES.write(tuple(sorted(facts))), lambda cursor: frozenset(NAMES.read(cursor)))
+FACTS = Syntax(
+    lambda facts: NAMES.write(tuple(sorted(facts))), lambda cursor: frozenset(NAMES.read(cursor))
+)
 
 STATE = Syntax(lambda state: braced(print_state(state)), read_state)
 
@@ -314,6 +347,8 @@ def print_sections(program: Program, other: Program | None = None) -> dict[str, 
     found: dict[str, list[str]] = {}
     for word, (field, syntax) in SECTIONS.items():
         value = attrgetter(field)(program)
-        is_left_out = value == attrgetter(field)(EMPTY) or (other is not None and value is attrgetter(field)(other))
+        is_left_out = value == attrgetter(field)(EMPTY) or (
+            other is not None and value is attrgetter(field)(other)
+        )
         found[word] = [] if is_left_out else f"{word} {syntax.write(value)}".split("\n")
     return found

@@ -82,7 +82,9 @@ class Known:
         """Return the type of a pytree node by name, or None: a passed or a registered one."""
         # The last one, because rerun notebook cells register a class of the same name again.
         every = (*self.types.values(), *reversed(pytree.SUPPORTED_NODES))
-        return next((kind for kind in every if isinstance(kind, type) and type_name(kind) == name), None)
+        return next(
+            (kind for kind in every if isinstance(kind, type) and type_name(kind) == name), None
+        )
 
 
 NOTHING_MORE = Known()
@@ -207,7 +209,11 @@ class Cursor:
                 continue
             self.kind, self.text, self.start = kind, match[kind], match.start(kind)
             if kind == "bad":
-                what = "a string that is not closed or has an unknown escape" if self.text == '"' else "an unexpected character"
+                what = (
+                    "a string that is not closed or has an unknown escape"
+                    if self.text == '"'
+                    else "an unexpected character"
+                )
                 raise self.error(what)
             break
         return passed
@@ -256,7 +262,11 @@ class Cursor:
         if self.kind != kind:
             raise self.expected(what)
         try:
-            found = self.text[self.text.index('"') + 1 : -1].encode("ascii", "backslashreplace").decode("unicode_escape")
+            found = (
+                self.text[self.text.index('"') + 1 : -1]
+                .encode("ascii", "backslashreplace")
+                .decode("unicode_escape")
+            )
         except ValueError:
             raise self.error("an escape that is not a character") from None
         self.advance()
@@ -295,7 +305,9 @@ class Cursor:
 
     def expected(self, what: str, advice: str = "") -> ParseError:
         """Return the error for an unexpected word here."""
-        found = {"newline": "the end of the line", "end": "the end of the text"}.get(self.kind, f"'{visible(self.text[:40])}'")
+        found = {"newline": "the end of the line", "end": "the end of the text"}.get(
+            self.kind, f"'{visible(self.text[:40])}'"
+        )
         return self.error(f"expected {what}, found {found}{advice}")
 
     def error(self, message: str, *, at: int | None = None) -> ParseError:
@@ -308,10 +320,14 @@ class Cursor:
         column = start - begin
         left = max(0, column - 60)
         shown = visible(line[left : left + 100])
-        return ParseError(f"line {number}, column {column + 1}: {message}\n    {shown}\n    {' ' * (column - left)}^")
+        return ParseError(
+            f"line {number}, column {column + 1}: {message}\n    {shown}\n    {' ' * (column - left)}^"
+        )
 
 
-def read_list(cursor: Cursor, read: Callable[[Cursor], T], *, opening: str = "(", closing: str = ")") -> list[T]:
+def read_list(
+    cursor: Cursor, read: Callable[[Cursor], T], *, opening: str = "(", closing: str = ")"
+) -> list[T]:
     """Read a list between brackets, with commas between the items; a comma may follow the last.
 
     >>> read_list(Cursor("(a, b,)"), Cursor.path)

@@ -25,7 +25,15 @@ from ..signature import Constraints, Signature
 from ..state import SlotKind
 from ..validation import a_program
 from .arguments import print_arg, read_arg
-from .contract import FRAME, SECTIONS, print_effects, print_sections, print_stack, read_effects, read_stack
+from .contract import (
+    FRAME,
+    SECTIONS,
+    print_effects,
+    print_sections,
+    print_stack,
+    read_effects,
+    read_stack,
+)
 from .lexer import Cursor, Known, Target, is_path, quoted, read_list, spell_path, spell_value
 from .syntax import indented
 
@@ -103,7 +111,9 @@ def _usual_effects(name: str) -> Effects | None:
 
 def _graph_lines(name: str, graph: Graph, usual: Usual) -> list[str]:
     rows = [(_node(node, usual), print_stack(node.stack)) for node in graph.nodes]
-    column = max([len(line) for line, stack in rows if stack and len(line) <= STACK_COLUMN], default=0)
+    column = max(
+        [len(line) for line, stack in rows if stack and len(line) <= STACK_COLUMN], default=0
+    )
     lines = [f"  {line:<{column}}  in {stack}" if stack else f"  {line}" for line, stack in rows]
     return [*_graph_head(name, graph), *lines, f"  return {print_arg(graph.output)}", "}"]
 
@@ -114,7 +124,9 @@ def _node(node: Node, usual: Usual) -> str:
     name, do = spell_value(node.name), node.do
     if type(do) is Op:
         head = do.name if is_path(do.name) and do.name not in KEYWORDS else quoted(do.name)
-        return f"{name} = {head}({args})" + (f" ! {print_effects(do.effects)}" if do.effects != usual(do.name) else "")
+        return f"{name} = {head}({args})" + (
+            f" ! {print_effects(do.effects)}" if do.effects != usual(do.name) else ""
+        )
     if type(do) is Call:
         return f"{name} = call @{spell_path(do.graph)}({args}) as {FRAME.write(do.instance)}"
     return f"{name} = get {spell_path(do.slot)}"
@@ -125,7 +137,11 @@ def _graph_head(name: str, graph: Graph) -> list[str]:
     head = f"graph @{spell_path(name)}("
     if len(inputs) <= WIDTH:
         return [f"{head}{', '.join(inputs)}) {{"]
-    return [head, *[f"    {', '.join(inputs[at : at + WIDTH])}," for at in range(0, len(inputs), WIDTH)], ") {"]
+    return [
+        head,
+        *[f"    {', '.join(inputs[at : at + WIDTH])}," for at in range(0, len(inputs), WIDTH)],
+        ") {",
+    ]
 
 
 text_of.register(Program, print_program)
@@ -196,14 +212,18 @@ def read_program(text: str, known: Known) -> Program:
             owner, _, key = field.rpartition(".")
             into, found = fields[owner], syntax.read(cursor)
         if key in into:
-            raise cursor.error(f"a second section '{word}'{' of this name' if word == 'graph' else ''}", at=at)
+            raise cursor.error(
+                f"a second section '{word}'{' of this name' if word == 'graph' else ''}", at=at
+            )
         into[key] = found
     cursor.line_end()
     if cursor.kind != "end":
         raise cursor.expected("the end of the text")
     root = fields[""].get("root", "")
     if root not in graphs:
-        raise cursor.error(f"the text has no root graph @{spell_path(root)}; add one, or name another: `root @name`")
+        raise cursor.error(
+            f"the text has no root graph @{spell_path(root)}; add one, or name another: `root @name`"
+        )
     signature, constraints = Signature(**fields["signature"]), Constraints(**fields["constraints"])
     return Program(pmap(graphs), signature=signature, constraints=constraints, **fields[""])
 
@@ -290,9 +310,14 @@ def mermaid(program: Program) -> str:
     """
     found, arrows = crossing(a_program(program, "mermaid"))
     boxes = ["inputs", *[f"part{number}" for number in range(len(found))], "outputs"]
-    rows = [f'{box}["{_label(program, part)}"]' for box, part in zip(boxes[1:], found, strict=False)]
+    rows = [
+        f'{box}["{_label(program, part)}"]' for box, part in zip(boxes[1:], found, strict=False)
+    ]
     rows = ["inputs([inputs])", *rows, "outputs([outputs])"]
-    rows += [f"{boxes[start]} -- {', '.join(map(_plain, names))} --> {boxes[end]}" for (start, end), names in arrows.items()]
+    rows += [
+        f"{boxes[start]} -- {', '.join(map(_plain, names))} --> {boxes[end]}"
+        for (start, end), names in arrows.items()
+    ]
     return "\n".join(["flowchart LR", *[f"    {row}" for row in rows]])
 
 
@@ -311,7 +336,9 @@ def crossing(program: Program) -> tuple[tuple[Part, ...], dict[tuple[int, int], 
     number_of = {part.node.name: number for number, part in enumerate(found, 1)}
     arrows: dict[tuple[int, int], dict[str, None]] = {}
     for node in main.nodes:
-        home[node.name] = number_of.get(node.name) or next((home[name] for name in node.refs() if name in home), 0)
+        home[node.name] = number_of.get(node.name) or next(
+            (home[name] for name in node.refs() if name in home), 0
+        )
         for name in node.refs() if node.name in number_of else ():
             arrows.setdefault((home[name], home[node.name]), {})[name] = None
     for name in main.output_refs():
@@ -323,7 +350,9 @@ def _label(program: Program, part: Part) -> str:
     counts: dict[str, int] = {}  # the operators that a body runs, including those of its callees
     for name in program.bottom_up:
         graph = program.graphs[name]
-        own = sum(type(node.do) is Op and node.do.name != "operator.getitem" for node in graph.nodes)
+        own = sum(
+            type(node.do) is Op and node.do.name != "operator.getitem" for node in graph.nodes
+        )
         counts[name] = own + sum(counts[inner] for inner in graph.callees)
     owned = [slot for name, slot in program.state.pairs if name.startswith(f"{part.name}.")]
     cells = {slot.cell for slot in owned if slot.kind is SlotKind.PARAMETER}

@@ -28,9 +28,15 @@ SHORT = {
 }  # fmt: skip
 """Short names of data types; others are written as torch prints them."""
 
-DTYPES = {SHORT.get(value, word): value for word, value in CONSTANTS.items() if isinstance(value, torch.dtype)}
+DTYPES = {
+    SHORT.get(value, word): value
+    for word, value in CONSTANTS.items()
+    if isinstance(value, torch.dtype)
+}
 
-DTYPE: Syntax[torch.dtype] = evolve(words("a data type such as f32", DTYPES), starts=())  # messages do not list all of them
+DTYPE: Syntax[torch.dtype] = evolve(
+    words("a data type such as f32", DTYPES), starts=()
+)  # messages do not list all of them
 
 INTEGERS = listed(integer("an integer"), "[]")
 
@@ -51,7 +57,11 @@ class TensorFacts:
 
     def fits(self, value: Any) -> bool:
         """Return whether a value is a tensor of this shape and dtype."""
-        return isinstance(value, torch.Tensor) and value.dtype is self.dtype and tuple(value.shape) == self.shape
+        return (
+            isinstance(value, torch.Tensor)
+            and value.dtype is self.dtype
+            and tuple(value.shape) == self.shape
+        )
 
     def strides(self) -> tuple[int, ...]:
         """Return the strides; those of a contiguous tensor if none are written."""
@@ -59,7 +69,9 @@ class TensorFacts:
 
     def bytes_needed(self) -> int:
         """Return the number of bytes from the start of the storage to the end of the tensor."""
-        reach = sum((size - 1) * step for size, step in zip(self.shape, self.strides(), strict=True))
+        reach = sum(
+            (size - 1) * step for size, step in zip(self.shape, self.strides(), strict=True)
+        )
         return (self.offset + (reach + 1 if 0 not in self.shape else 0)) * self.dtype.itemsize
 
     def behind(self, begin: int) -> TensorFacts:
@@ -72,7 +84,9 @@ class TensorFacts:
         >>> facts_of(torch.ones(2)).on(torch.ones(2).untyped_storage())
         tensor([1., 1.])
         """
-        tensor = torch.empty(0, dtype=self.dtype, device=storage.device).set_(storage, self.offset, self.shape, self.strides())
+        tensor = torch.empty(0, dtype=self.dtype, device=storage.device).set_(
+            storage, self.offset, self.shape, self.strides()
+        )
         if self.is_parameter:
             return torch.nn.Parameter(tensor, requires_grad=self.requires_grad)
         return tensor.requires_grad_(self.requires_grad)
@@ -114,7 +128,12 @@ def _tensor(*, is_parameter: bool) -> Syntax[TensorFacts]:
         "{dtype}{shape}[ strides {stride}][ offset {offset}][ on {device}]"
         "{is_parameter?parameter/plain}{requires_grad?grad/no_grad}"
     )
-    usual = {"offset": 0, "device": "cpu", "is_parameter": is_parameter, "requires_grad": is_parameter}
+    usual = {
+        "offset": 0,
+        "device": "cpu",
+        "is_parameter": is_parameter,
+        "requires_grad": is_parameter,
+    }
     return form(TensorFacts, text, usual, shape=INTEGERS, stride=INTEGERS)
 
 
@@ -179,7 +198,14 @@ def print_state(state: State) -> list[str]:
         tied, shares = cells.setdefault(slot.cell, name), storages.setdefault(slot.storage, name)
         is_new = shares == name or (tied != name and state.slots[tied].storage == slot.storage)
         value = _without_contents(slot.value, begins.get(slot.storage, 0))
-        line = Line(slot.kind, name, value, None if tied == name else tied, None if is_new else shares, slot.persistent)
+        line = Line(
+            slot.kind,
+            name,
+            value,
+            None if tied == name else tied,
+            None if is_new else shares,
+            slot.persistent,
+        )
         lines.append(LINES[slot.kind].write(line))
     return lines
 
@@ -219,7 +245,9 @@ def read_state(cursor: Cursor) -> State:
     tensor([1., 1.])
     """
     slots: dict[str, Slot] = {}
-    memories: dict[int, Any] = defaultdict(lambda: torch.empty(0, dtype=torch.uint8, device="meta").untyped_storage())
+    memories: dict[int, Any] = defaultdict(
+        lambda: torch.empty(0, dtype=torch.uint8, device="meta").untyped_storage()
+    )
     cells, storages = count(), count()
     for _ in cursor.block():
         at = cursor.start
@@ -232,24 +260,37 @@ def read_state(cursor: Cursor) -> State:
         memory = tied if line.shares is None else slots[line.shares]
         storage = next(storages) if memory is None else memory.storage
         try:
-            if isinstance(line.value, TensorFacts) and tied is not None and line.name not in cursor.known.state:
+            if (
+                isinstance(line.value, TensorFacts)
+                and tied is not None
+                and line.name not in cursor.known.state
+            ):
                 value = tied.value
             else:
                 value = _value(line, cursor.known.state, memories, storage)
         except (RuntimeError, TypeError, ValueError) as error:
             raise cursor.error(str(error).split("\n")[0], at=at) from None
-        slots[line.name] = Slot(line.kind, value, next(cells) if tied is None else tied.cell, storage, line.persistent)
+        slots[line.name] = Slot(
+            line.kind, value, next(cells) if tied is None else tied.cell, storage, line.persistent
+        )
     return State(tuple(slots), pmap(slots))
 
 
-def _value(line: Line, passed: Mapping[str, Any], memories: Mapping[int, torch.UntypedStorage], storage: int) -> Any:
+def _value(
+    line: Line,
+    passed: Mapping[str, Any],
+    memories: Mapping[int, torch.UntypedStorage],
+    storage: int,
+) -> Any:
     """Return the passed value of a slot, or the written one: for a tensor, a stand-in on the meta device."""
     name, written = line.name, line.value
     if isinstance(written, LiteralType):
         return passed.get(name, written.value)
     if isinstance(written, Opaque):
         if name not in passed:
-            raise ValueError(f"a value of type {written.type[:80]!a} cannot be read from text: pass it in `state`")
+            raise ValueError(
+                f"a value of type {written.type[:80]!a} cannot be read from text: pass it in `state`"
+            )
         if line.kind is SlotKind.MODULE and not isinstance(passed[name], torch.nn.Module):
             raise ValueError("the value passed in `state` is not a torch.nn.Module")
     elif name not in passed:

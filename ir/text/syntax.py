@@ -90,7 +90,10 @@ def block(item: Syntax[T]) -> Syntax[tuple[T, ...]]:
     >>> block(PATH).write(("x", "y"))
     '{\n  x\n  y\n}'
     """
-    return Syntax(lambda items: braced(map(item.write, items)), lambda cursor: tuple([item.read(cursor) for _ in cursor.block()]))
+    return Syntax(
+        lambda items: braced(map(item.write, items)),
+        lambda cursor: tuple([item.read(cursor) for _ in cursor.block()]),
+    )
 
 
 def braced(lines: Iterable[str]) -> str:
@@ -124,7 +127,12 @@ def behind(keywords: str, inner: Syntax[T]) -> Syntax[T]:
             cursor.take(token)
         return inner.read(cursor)
 
-    return Syntax(lambda value: keywords + inner.write(value), read, inner.of, tuple(tokens[:1]) or inner.starts)
+    return Syntax(
+        lambda value: keywords + inner.write(value),
+        read,
+        inner.of,
+        tuple(tokens[:1]) or inner.starts,
+    )
 
 
 def words(what: str, meaning: Mapping[str, Any]) -> Syntax[Any]:
@@ -167,7 +175,12 @@ def choice(*forms: Syntax[Any]) -> Syntax[Any]:
     return Syntax(write, read, () if of_any else tuple(by_class), () if bare else tuple(by_word))
 
 
-def form(make: type[T], text: str, defaults: Mapping[str, Any] = MappingProxyType({}), **fields: Syntax[Any]) -> Syntax[T]:
+def form(
+    make: type[T],
+    text: str,
+    defaults: Mapping[str, Any] = MappingProxyType({}),
+    **fields: Syntax[Any],
+) -> Syntax[T]:
     """Return the syntax of the values of a class.
 
     Args:
@@ -183,8 +196,15 @@ def form(make: type[T], text: str, defaults: Mapping[str, Any] = MappingProxyTyp
     ('a cell 2', Module(path='a', type_name='toy.A', cell=None))
     """
     known: Any = attrs.fields(cast("Any", make))
-    values = {**{one.name: one.default for one in known if one.default is not attrs.NOTHING}, **defaults}
-    typed = {one.name: BY_TYPE[one.type](f"the {one.name} of {make.__name__}") for one in known if one.type in BY_TYPE}
+    values = {
+        **{one.name: one.default for one in known if one.default is not attrs.NOTHING},
+        **defaults,
+    }
+    typed = {
+        one.name: BY_TYPE[one.type](f"the {one.name} of {make.__name__}")
+        for one in known
+        if one.type in BY_TYPE
+    }
     parts = [_part(match, {**typed, **fields}, values) for match in PART.finditer(text)]
     last = PART.sub("", text)
     end = behind(last, Syntax[Any](str, lambda _: None))
@@ -215,7 +235,9 @@ WRITTEN = object()
 """Marks a field whose value is never left out."""
 
 
-def _part(match: re.Match[str], fields: Mapping[str, Syntax[Any]], defaults: Mapping[str, Any]) -> tuple[Any, ...]:
+def _part(
+    match: re.Match[str], fields: Mapping[str, Syntax[Any]], defaults: Mapping[str, Any]
+) -> tuple[Any, ...]:
     # The keywords before a field, its name, its syntax, and the value that is left out.
     before, keyword, optional, flag, on, off, name = match.groups()
     if name:
@@ -226,13 +248,21 @@ def _part(match: re.Match[str], fields: Mapping[str, Syntax[Any]], defaults: Map
     syntax = behind(keyword, fields[optional])
 
     def read(cursor: Cursor) -> Any:
-        return syntax.read(cursor) if cursor.text in syntax.starts and cursor.kind in ("word", "symbol") else default
+        return (
+            syntax.read(cursor)
+            if cursor.text in syntax.starts and cursor.kind in ("word", "symbol")
+            else default
+        )
 
     return before, optional, Syntax(syntax.write, read), default
 
 
 def _flag(on: str, off: str, *, default: bool) -> Syntax[bool]:
     def read(cursor: Cursor) -> bool:
-        return default if cursor.kind != "word" else cursor.skip(on) or (not cursor.skip(off) and default)
+        return (
+            default
+            if cursor.kind != "word"
+            else cursor.skip(on) or (not cursor.skip(off) and default)
+        )
 
     return Syntax(lambda value: f" {on if value else off}", read)

@@ -40,7 +40,11 @@ __all__ = [
 
 _symbolic: Any = Late("torch.fx.experimental.symbolic_shapes")
 
-FAKE_REFUSALS = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedFakeTensorException)
+FAKE_REFUSALS = (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    UnsupportedFakeTensorException,
+)
 """Errors of operators whose result depends on the contents of tensors."""
 
 
@@ -51,7 +55,12 @@ autocast_is_on: Callable[[], bool] = torch._C._is_any_autocast_enabled
 def fake_copy(module: torch.fx.GraphModule, mode: Any) -> torch.fx.GraphModule:
     """Copy a module with fake tensors in place of its tensors; all public ways copy the contents."""
     # Fake tensors draw no random numbers, and a generator cannot be copied with a fake state.
-    kept = {id(held): held for part in module.modules() for held in vars(part).values() if isinstance(held, torch.Generator)}
+    kept = {
+        id(held): held
+        for part in module.modules()
+        for held in vars(part).values()
+        if isinstance(held, torch.Generator)
+    }
     with FakeCopyMode(mode):
         return copy.deepcopy(module, kept)
 
@@ -64,7 +73,9 @@ def per_example(value: torch.Tensor) -> torch.Tensor:
     inner = outside_of_levels(value)
     if inner is value:
         return value
-    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=device_of(inner))
+    return torch.empty_strided(
+        value.shape, value.stride(), dtype=value.dtype, device=device_of(inner)
+    )
 
 
 def device_of(tensor: Any) -> torch.device:
@@ -114,7 +125,10 @@ def is_refusal(error: BaseException) -> bool:
     # without a fake kernel raises a plain RuntimeError.
     known = (*FAKE_REFUSALS, UnsupportedOperatorException, NotImplementedError)
     is_known = isinstance(error, known) or type(error).__name__ == "GuardOnDataDependentSymNode"
-    return is_known or (isinstance(error, RuntimeError) and str(error).startswith("There was no fake impl registered"))
+    return is_known or (
+        isinstance(error, RuntimeError)
+        and str(error).startswith("There was no fake impl registered")
+    )
 
 
 def without_cache(mode: Any) -> AbstractContextManager[None]:
@@ -177,7 +191,9 @@ def new_shape_env() -> Any:
     return _symbolic.ShapeEnv()
 
 
-def new_symbol(env: Any, name: str, number: int | None, low: int | None, high: int | None) -> torch.SymInt:
+def new_symbol(
+    env: Any, name: str, number: int | None, low: int | None, high: int | None
+) -> torch.SymInt:
     """Return a symbolic integer with a name, as torch does when it loads an exported program.
 
     Args:
@@ -192,14 +208,22 @@ def new_symbol(env: Any, name: str, number: int | None, low: int | None, high: i
     if is_backed:
         env.add_backed_var_to_val(symbol, number)
     infinite = _symbolic.int_oo
-    env.constrain_symbol_range(symbol, compiler_min=0 if low is None else low, compiler_max=infinite if high is None else high)
+    env.constrain_symbol_range(
+        symbol,
+        compiler_min=0 if low is None else low,
+        compiler_max=infinite if high is None else high,
+    )
     env.var_to_stack[symbol] = CapturedTraceback.extract(skip=1)
     return cast(torch.SymInt, env.create_symintnode(symbol, hint=number if is_backed else None))
 
 
 def _symbol(name: str) -> Any:
     # As in torch, a size that an input determines is positive.
-    return sympy.Symbol(name, integer=True, positive=True) if name.startswith("s") else sympy.Symbol(name, integer=True)
+    return (
+        sympy.Symbol(name, integer=True, positive=True)
+        if name.startswith("s")
+        else sympy.Symbol(name, integer=True)
+    )
 
 
 @contextmanager
@@ -242,14 +266,28 @@ def symbols_of(env: Any) -> dict[str, Any]:
 def ranges_in(values: Iterable[Any]) -> dict[Any, Any]:
     """Return the bounds that their environment has for the symbols in fake values, in order of first occurrence."""
     sizes: list[Any] = []
-    for part in (part for value in values for part in (value if isinstance(value, tuple | list) else (value,))):
+    for part in (
+        part
+        for value in values
+        for part in (value if isinstance(value, tuple | list) else (value,))
+    ):
         is_fake = isinstance(part, FakeTensor)
-        sizes += (*part.shape, *(part.stride() if part.layout is torch.strided else ())) if is_fake else (part,)
+        sizes += (
+            (*part.shape, *(part.stride() if part.layout is torch.strided else ()))
+            if is_fake
+            else (part,)
+        )
     found: dict[Any, Any] = {}
-    for node in [size.node for size in sizes if isinstance(size, torch.SymInt | torch.SymFloat | torch.SymBool)]:
+    for node in [
+        size.node
+        for size in sizes
+        if isinstance(size, torch.SymInt | torch.SymFloat | torch.SymBool)
+    ]:
         known = node.shape_env.var_to_range
         symbols = sorted(node.expr.free_symbols, key=str)
-        found.update((symbol, known[symbol]) for symbol in symbols if symbol in known and symbol not in found)
+        found.update(
+            (symbol, known[symbol]) for symbol in symbols if symbol in known and symbol not in found
+        )
     return found
 
 
@@ -269,7 +307,9 @@ def symbolic_range(expr: Any, low: int | None, high: int | None) -> tuple[Any, A
     if name is None:
         return None
     infinite = _symbolic.int_oo
-    return _symbol(name), _symbolic.ValueRanges(-infinite if low is None else low, infinite if high is None else high)
+    return _symbol(name), _symbolic.ValueRanges(
+        -infinite if low is None else low, infinite if high is None else high
+    )
 
 
 def symbol_facts(node: Any, symbol: Any) -> tuple[int | None, int | None, int | None]:

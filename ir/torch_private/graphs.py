@@ -123,7 +123,9 @@ def blank_module(kind: type[Module], **attributes: Any) -> Module:
 
 _BLANK = dict(torch.nn.Module().__dict__)
 
-_CONTAINERS = [(name, type(value)) for name, value in _BLANK.items() if isinstance(value, dict | set)]
+_CONTAINERS = [
+    (name, type(value)) for name, value in _BLANK.items() if isinstance(value, dict | set)
+]
 
 
 def children_dict(module: torch.nn.Module) -> dict[str, torch.nn.Module | None]:
@@ -163,7 +165,11 @@ def member_of(module: Any, name: str) -> Any:
     >>> member_of(torch.nn.Linear(2, 1), "weight").shape
     torch.Size([1, 2])
     """
-    if name in (own := module._modules) or name in (own := module._parameters) or name in (own := module._buffers):
+    if (
+        name in (own := module._modules)
+        or name in (own := module._parameters)
+        or name in (own := module._buffers)
+    ):
         return own[name]
     return own[name] if name in (own := module.__dict__) else getattr(module, name)
 
@@ -215,7 +221,11 @@ def hooks_of(module: torch.nn.Module) -> list[Callable[..., Any]]:
 
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-_HOW = ("_forward_hooks_with_kwargs", "_forward_hooks_always_called", "_forward_pre_hooks_with_kwargs")
+_HOW = (
+    "_forward_hooks_with_kwargs",
+    "_forward_hooks_always_called",
+    "_forward_pre_hooks_with_kwargs",
+)
 """The numbers of hooks that take keyword arguments, or run after an error."""
 
 
@@ -231,7 +241,10 @@ def with_hooks_of(module: Module, other: torch.nn.Module) -> Module:
     attributes, theirs = made.__dict__, other.__dict__
     attributes.update(module.__dict__)
     for name in _HOOKS:
-        attributes[name] = {**attributes[name], **{number: _receiving(other, hook) for number, hook in theirs[name].items()}}
+        attributes[name] = {
+            **attributes[name],
+            **{number: _receiving(other, hook) for number, hook in theirs[name].items()},
+        }
     for name in _HOW:
         attributes[name] = {**attributes[name], **theirs[name]}
     attributes["_is_full_backward_hook"] = theirs["_is_full_backward_hook"]
@@ -258,7 +271,12 @@ def checks_inputs(module: Any) -> bool:
     """
     # If it exists, its module is imported; importing it here would take as long as Dynamo.
     kind = getattr(sys.modules.get(TRACING), "GuardsFn", None)
-    return kind is not None and type(module) is kind and not hooks_of(module) and "forward" in module.__dict__
+    return (
+        kind is not None
+        and type(module) is kind
+        and not hooks_of(module)
+        and "forward" in module.__dict__
+    )
 
 
 def set_guards(ep: torch.export.ExportedProgram, guards: list[str]) -> None:
@@ -296,10 +314,16 @@ def assuming_sizes(env: Any) -> Generator[None]:
 
     def evaluated(size: Any, *rest: Any, **options: Any) -> Any:
         if size.pytype is not bool and size.expr.free_symbols:
-            raise cast(Any, fx).experimental.symbolic_shapes._ShapeEnvGuardError(f"{size} is not a number")
+            raise cast(Any, fx).experimental.symbolic_shapes._ShapeEnvGuardError(
+                f"{size} is not a number"
+            )
         return evaluate(size, *rest, **options)
 
-    with assigned(env, "_error_on_new_guards", value=False), assigned(env, "evaluate_sym_node", evaluated), env.suppress_guards():
+    with (
+        assigned(env, "_error_on_new_guards", value=False),
+        assigned(env, "evaluate_sym_node", evaluated),
+        env.suppress_guards(),
+    ):
         yield
 
 
@@ -344,7 +368,9 @@ class Recorder:
         found = _proxies.get_proxy_slot(value, self._tracer, None) if may_be else None
         if found is None:
             return None
-        return cast("fx.Node", found.proxy.node if isinstance(value, torch.Tensor) else found.force().node)
+        return cast(
+            "fx.Node", found.proxy.node if isinstance(value, torch.Tensor) else found.force().node
+        )
 
     def calls(self) -> list[fx.Node]:
         """Return the recorded calls in order."""

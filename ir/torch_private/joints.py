@@ -31,7 +31,10 @@ def is_traced() -> bool:
     False
     """
     handlers, lazy = cast(Any, logs).trace_log.handlers, logs.LazyTraceHandler
-    return any(one.root_dir is not None if type(one) is lazy else type(one).__module__ != "_pytest.logging" for one in handlers)
+    return any(
+        one.root_dir is not None if type(one) is lazy else type(one).__module__ != "_pytest.logging"
+        for one in handlers
+    )
 
 
 def write_artifact(name: str, text: Callable[[], str]) -> None:
@@ -101,7 +104,9 @@ def assigned(owner: Any, name: str, value: Any) -> Generator[None]:
     try:
         yield
     finally:
-        delattr(owner, name) if before is owner else setattr(owner, name, before)  # one of its class appears again
+        delattr(owner, name) if before is owner else setattr(
+            owner, name, before
+        )  # one of its class appears again
 
 
 @contextmanager
@@ -124,7 +129,9 @@ def backward_numbered() -> Generator[None]:
 
     AOTAutograd does so for its traces; ``make_fx`` does not.
     """
-    from torch._functorch._aot_autograd.logging_utils import setup_stacktrace_preservation_hooks_from_tensors
+    from torch._functorch._aot_autograd.logging_utils import (
+        setup_stacktrace_preservation_hooks_from_tensors,
+    )
 
     autograd: Any = torch.autograd  # its functions call the names that it imported
     run = autograd._engine_run_backward

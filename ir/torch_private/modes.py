@@ -36,7 +36,9 @@ _keys: Callable[[], Any] = _C._dispatch_tls_local_include_set
 
 
 _NO_GRADIENTS: Any = _C.DispatchKeySet(_C.DispatchKey.BackendSelect)
-_ORDINARY = {keys.raw_repr() for keys in (_NO_GRADIENTS, _NO_GRADIENTS.add(_C.DispatchKey.ADInplaceOrView))}
+_ORDINARY = {
+    keys.raw_repr() for keys in (_NO_GRADIENTS, _NO_GRADIENTS.add(_C.DispatchKey.ADInplaceOrView))
+}
 
 
 def is_undisturbed() -> bool:
@@ -164,7 +166,13 @@ def mode_objects(values: Iterable[Any]) -> list[Any]:
     >>> mode_objects([1, torch.ones(1)])
     []
     """
-    return list({id(value): value for value in values if isinstance(value, torch.autocast | _C._InferenceMode)}.values())
+    return list(
+        {
+            id(value): value
+            for value in values
+            if isinstance(value, torch.autocast | _C._InferenceMode)
+        }.values()
+    )
 
 
 def restore_modes(before: Modes, opened: Iterable[Any] = ()) -> None:
@@ -192,7 +200,9 @@ def restore_modes(before: Modes, opened: Iterable[Any] = ()) -> None:
     _C._set_fwd_grad_enabled(before.forward_grad)
     _C._functorch.set_inplace_requires_grad_allowed(before.inplace)
     hooks = _C._autograd
-    hooks._saved_tensors_hooks_enable() if before.hooks is None else hooks._saved_tensors_hooks_disable(before.hooks)
+    hooks._saved_tensors_hooks_enable() if before.hooks is None else hooks._saved_tensors_hooks_disable(
+        before.hooks
+    )
     for use, used in zip(_USE, before.attention, strict=True):
         use(used)
     _C._set_sdp_priority_order(before.priority)

@@ -57,7 +57,9 @@ LATE_NAMESPACES = {
 }  # fmt: skip
 """Namespaces with operators that importing torch does not register, and the module whose import does."""
 
-LATE_HIGHER_ORDER = frozenset({"trace_wrapped", "triton_kernel_wrapper_functional", "triton_kernel_wrapper_mutation"})
+LATE_HIGHER_ORDER = frozenset(
+    {"trace_wrapped", "triton_kernel_wrapper_functional", "triton_kernel_wrapper_mutation"}
+)
 """Higher-order operators that those imports register."""
 
 
@@ -94,7 +96,14 @@ def parameters_of(target: Any) -> tuple[Parameter, ...]:
     """
     found: list[Parameter] = []
     for one in schema_of(target).arguments:
-        facts = one.name, str(one.type), one.kwarg_only, one.has_default_value(), one.default_value, one.N
+        facts = (
+            one.name,
+            str(one.type),
+            one.kwarg_only,
+            one.has_default_value(),
+            one.default_value,
+            one.N,
+        )
         found.append(Parameter(*facts, one.alias_info is not None and one.alias_info.is_write))
     return tuple(found)
 
@@ -166,8 +175,14 @@ def resolve_operator(namespace: str, name: str, overload: str) -> Callable[..., 
 
 def _find_operator(namespace: str, name: str, overload: str) -> Callable[..., Any] | None:
     try:
-        known = cast(Any, torch._C)._get_operation_overload(f"{namespace}::{name}", "" if overload == "default" else overload)
-        found = getattr(getattr(getattr(torch.ops, namespace), name), overload) if known is not None else None
+        known = cast(Any, torch._C)._get_operation_overload(
+            f"{namespace}::{name}", "" if overload == "default" else overload
+        )
+        found = (
+            getattr(getattr(getattr(torch.ops, namespace), name), overload)
+            if known is not None
+            else None
+        )
     except (AttributeError, RuntimeError, TypeError):
         return None
     return found if isinstance(found, OpOverload) else None
@@ -200,7 +215,11 @@ def overloads_of(name: str) -> list[Any]:
     (True, [])
     """
     packet: Any = getattr(torch.ops.aten, name, None)
-    return [getattr(packet, overload) for overload in packet.overloads()] if isinstance(packet, OpOverloadPacket) else []
+    return (
+        [getattr(packet, overload) for overload in packet.overloads()]
+        if isinstance(packet, OpOverloadPacket)
+        else []
+    )
 
 
 def builtin_functions() -> list[tuple[str, Callable[..., Any]]]:
@@ -224,8 +243,18 @@ _grad_modes: Any = torch.autograd.grad_mode
 _predispatch: Any = torch._functorch.predispatch
 
 MODES: dict[Callable[..., Any], int] = {
-    **dict.fromkeys((SET_GRAD_ENABLED, ENTER_AUTOCAST, _functorch._vmap_increment_nesting, _grad_modes._enter_inference_mode), 1),
-    **dict.fromkeys((EXIT_AUTOCAST, _functorch._vmap_decrement_nesting, _grad_modes._exit_inference_mode), -1),
+    **dict.fromkeys(
+        (
+            SET_GRAD_ENABLED,
+            ENTER_AUTOCAST,
+            _functorch._vmap_increment_nesting,
+            _grad_modes._enter_inference_mode,
+        ),
+        1,
+    ),
+    **dict.fromkeys(
+        (EXIT_AUTOCAST, _functorch._vmap_decrement_nesting, _grad_modes._exit_inference_mode), -1
+    ),
 }
 """Functions in Dynamo's graphs that change the meaning of operators: 1 opens a region, -1 closes one."""
 

@@ -41,7 +41,11 @@ class Instances:
 def instances_of(whole: ProgramIndex) -> Instances:
     """Follow the reads and calls from the root through every instance, once."""
     program, found = whole.program, Instances()
-    modules = set[str]() if all(map(is_part, program.modules)) else {module.path for module in program.modules}
+    modules = (
+        set[str]()
+        if all(map(is_part, program.modules))
+        else {module.path for module in program.modules}
+    )
     # Without state below them, all instances of a body are equivalent.
     paths = modules or {above for name in whole.slots for above in way_to(name)[:-1]}
     held = set(program.state.modules)
@@ -58,7 +62,9 @@ def instances_of(whole: ProgramIndex) -> Instances:
                 faults["opaque-modules"] = f", inside the opaque module {holder!r}"
             body, caller = bodies.setdefault((inner, do.instance.call), (do.graph, name))
             if body != do.graph:
-                faults["call-labels"] = f", with the body {do.graph!r}; the same call in {caller or 'the root'} has {body!r}"
+                faults["call-labels"] = (
+                    f", with the body {do.graph!r}; the same call in {caller or 'the root'} has {body!r}"
+                )
             for rule, fault in faults.items():
                 text = f"it calls {do.instance}, which is the module {inner!r}{fault}"
                 found.findings[rule].setdefault(id(node), scope.at(index, text))
@@ -75,10 +81,16 @@ def _resolve(whole: ProgramIndex, scope: GraphIndex, path: str, found: Instances
         elif slot.kind is SlotKind.MODULE:
             acting = found.modules[scope.name]
             acting[node.name] = acting.get(node.name, False) or not checks_inputs(slot.value)
-        elif usual is not None and type(slot.value) is Parameter and (slot.value.dtype, slot.value.shape) == usual:
+        elif (
+            usual is not None
+            and type(slot.value) is Parameter
+            and (slot.value.dtype, slot.value.shape) == usual
+        ):
             continue  # most reads, and instances
         elif (difference := disagreement(value_in(node.meta), slot.value)) is not None:
-            found.findings["state-geometry"].setdefault(id(node), scope.at(index, f"it reads {difference}"))
+            found.findings["state-geometry"].setdefault(
+                id(node), scope.at(index, f"it reads {difference}")
+            )
 
 
 def of_instances(rule: str) -> Check:
@@ -143,7 +155,13 @@ def origins(whole: ProgramIndex, scope: GraphIndex, arg: Any) -> Iterator[Any]:
 
 @derived
 def _callers(whole: ProgramIndex) -> Mapping[str, list[tuple[GraphIndex, Node]]]:
-    return grouped([(do.graph, (scope, node)) for scope in whole.graphs.values() for _, node, do in scope.calls])
+    return grouped(
+        [
+            (do.graph, (scope, node))
+            for scope in whole.graphs.values()
+            for _, node, do in scope.calls
+        ]
+    )
 
 
 def check_known_callees(whole: ProgramIndex) -> Iterator[Finding]:
@@ -151,7 +169,9 @@ def check_known_callees(whole: ProgramIndex) -> Iterator[Finding]:
     for scope in whole.graphs.values():
         for index, callee in scope.callees:
             if callee not in whole.graphs:
-                yield scope.at(index, f"it names the graph {callee!r}, which is not in program.graphs")
+                yield scope.at(
+                    index, f"it names the graph {callee!r}, which is not in program.graphs"
+                )
 
 
 def check_reachable(whole: ProgramIndex) -> Iterator[Finding]:
@@ -162,7 +182,9 @@ def check_reachable(whole: ProgramIndex) -> Iterator[Finding]:
 
 def check_acyclic(whole: ProgramIndex) -> Iterator[Finding]:
     """Find a cycle of calls."""
-    callees = {name: [callee for _, callee in scope.callees] for name, scope in whole.graphs.items()}
+    callees = {
+        name: [callee for _, callee in scope.callees] for name, scope in whole.graphs.items()
+    }
     try:
         TopologicalSorter(callees).prepare()
     except CycleError as error:
@@ -180,7 +202,10 @@ def check_arity(whole: ProgramIndex) -> Iterator[Finding]:
             body = whole.graphs.get(do.graph)
             if body is not None and (len(node.args) != len(body.graph.inputs) or node.kwargs):
                 passed = len(node.args) + len(node.kwargs)
-                yield scope.at(index, f"it passes {passed} values; its body takes {len(body.graph.inputs)}, by position")
+                yield scope.at(
+                    index,
+                    f"it passes {passed} values; its body takes {len(body.graph.inputs)}, by position",
+                )
 
 
 def check_bodies(whole: ProgramIndex) -> Iterator[Finding]:
@@ -201,14 +226,23 @@ def check_boundaries(whole: ProgramIndex) -> Iterator[Finding]:
     for name, scope in whole.graphs.items():
         # Results are identified by the names of their values.
         results = scope.graph.results
-        if name in bodies and not scope.is_root and any(type(result) is not Ref for result in results):
-            yield scope.at(len(scope.graph.nodes), "a body with a preserved call signature returns something else than values")
+        if (
+            name in bodies
+            and not scope.is_root
+            and any(type(result) is not Ref for result in results)
+        ):
+            yield scope.at(
+                len(scope.graph.nodes),
+                "a body with a preserved call signature returns something else than values",
+            )
         seen: set[object] = set()
         for index, node in enumerate(scope.graph.nodes):
             if is_boundary(node):
                 inner = node.stack[-1] if node.stack else None
                 frame = None if inner is None else Frame(join(places[name], inner.path), inner.call)
-                signature = bodies.get(name) if frame is None else program.call_signatures.get(frame)
+                signature = (
+                    bodies.get(name) if frame is None else program.call_signatures.get(frame)
+                )
                 key = node.do, node.stack
                 fault = _boundary_fault(node, signature, scope, second=key in seen)
                 seen.add(key)
@@ -216,7 +250,9 @@ def check_boundaries(whole: ProgramIndex) -> Iterator[Finding]:
                     yield scope.at(index, fault)
 
 
-def _boundary_fault(node: Node, signature: CallSignature | None, scope: GraphIndex, *, second: bool) -> str | None:
+def _boundary_fault(
+    node: Node, signature: CallSignature | None, scope: GraphIndex, *, second: bool
+) -> str | None:
     where, stack = str(node.stack[-1]) if node.stack else "this body", node.stack
     takes = type(node.do) is Op and node.do.name == TAKES.name
     if signature is None:
@@ -224,13 +260,20 @@ def _boundary_fault(node: Node, signature: CallSignature | None, scope: GraphInd
     if second:
         return f"it names the {'arguments' if takes else 'results'} of {where} for the second time"
     count = getattr(signature.in_spec if takes else signature.out_spec, "num_leaves", None)
-    users = [*scope.graph.users.get(node.name, ()), *["the output"] * (node.name in scope.graph.output_refs())]
+    users = [
+        *scope.graph.users.get(node.name, ()),
+        *["the output"] * (node.name in scope.graph.output_refs()),
+    ]
     if users:
         return f"it names the leaves of {where} and has no value, but {users[0]} uses it"
     if node.kwargs or count != len(node.args):
-        return f"it has {len(node.args) + len(node.kwargs)} leaves, the pytree of {where} has {count}"
+        return (
+            f"it has {len(node.args) + len(node.kwargs)} leaves, the pytree of {where} has {count}"
+        )
     for name in refs_in(node.args) if takes and not (scope.is_root and not stack) else ():
-        maker = scope.graph.by_name.get(name)  # arguments exist before the call; reads are placed by sink_state
+        maker = scope.graph.by_name.get(
+            name
+        )  # arguments exist before the call; reads are placed by sink_state
         if maker is not None and type(maker.do) is not Get and maker.stack[: len(stack)] == stack:
             return f"it names {name!r} as an argument, but a node inside the call makes it"
     return None

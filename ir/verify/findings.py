@@ -68,12 +68,16 @@ def is_nested(arg: Any) -> bool:
 
 def _has_pairs(record: Any) -> bool:
     pairs = record.items
-    return type(pairs) is tuple and all(type(pair) is tuple and len(pair) == 2 and _is_key(pair[0]) for pair in pairs)
+    return type(pairs) is tuple and all(
+        type(pair) is tuple and len(pair) == 2 and _is_key(pair[0]) for pair in pairs
+    )
 
 
 def _is_key(arg: Any) -> bool:
     # At run time it becomes a key of a dict; lists, dicts and, before Python 3.12, slices are not hashable.
-    return type(arg) not in (Items, Record, slice) and (type(arg) is not tuple or all(map(_is_key, arg)))
+    return type(arg) not in (Items, Record, slice) and (
+        type(arg) is not tuple or all(map(_is_key, arg))
+    )
 
 
 def leaves(arg: Any) -> Iterator[Any]:
@@ -180,20 +184,44 @@ def around(graph: Graph, at: int) -> tuple[str, ...]:
     ('  graph @""() {', '> w = get weight', '  return (w,)')
     """
     here = at + 1
-    span = enumerate(_lines_of(graph)[max(0, here - AROUND) : here + AROUND + 1], max(0, here - AROUND))
-    cut = [(number, line if len(line) <= WIDTH else f"{line[: WIDTH - 3]}...") for number, line in span]
+    span = enumerate(
+        _lines_of(graph)[max(0, here - AROUND) : here + AROUND + 1], max(0, here - AROUND)
+    )
+    cut = [
+        (number, line if len(line) <= WIDTH else f"{line[: WIDTH - 3]}...") for number, line in span
+    ]
     return tuple([f"{'>' if number == here else ' '} {line}" for number, line in cut])
 
 
-LEFT_OUT = {"nodes", "meta", "args", "kwargs", "stack", "output", "checked", "only", "_before", "_first", "past"}
+LEFT_OUT = {
+    "nodes",
+    "meta",
+    "args",
+    "kwargs",
+    "stack",
+    "output",
+    "checked",
+    "only",
+    "_before",
+    "_first",
+    "past",
+}
 """Fields that are checked node by node, and internal fields."""
 
 NEEDS: dict[type, tuple[Callable[[Any], bool], str]] = {
-    Frame: (lambda frame: bool(frame.path) and frame.call >= 0, "a call with a path and a non-negative number"),
+    Frame: (
+        lambda frame: bool(frame.path) and frame.call >= 0,
+        "a call with a path and a non-negative number",
+    ),
     Get: (lambda get: bool(get.slot), "a read of a slot"),
     Input: (lambda formal: bool(formal.name), "an input with a name"),
     Node: (
-        lambda node: bool(node.name) and type(node.args) is tuple and type(node.kwargs) is tuple and _are_keywords(node.kwargs),
+        lambda node: (
+            bool(node.name)
+            and type(node.args) is tuple
+            and type(node.kwargs) is tuple
+            and _are_keywords(node.kwargs)
+        ),
         "a node with a name, a tuple of args, and each keyword once",
     ),
     State: (
@@ -201,7 +229,10 @@ NEEDS: dict[type, tuple[Callable[[Any], bool], str]] = {
         "a state whose order lists every slot once",
     ),
     Signature: (
-        lambda signature: all(spec is None or isinstance(spec, TREES) for spec in (signature.in_spec, signature.out_spec)),
+        lambda signature: all(
+            spec is None or isinstance(spec, TREES)
+            for spec in (signature.in_spec, signature.out_spec)
+        ),
         "a signature whose in_spec and out_spec are TreeSpecs",
     ),
 }
@@ -209,7 +240,9 @@ NEEDS: dict[type, tuple[Callable[[Any], bool], str]] = {
 
 
 def _are_keywords(kwargs: tuple[Any, ...]) -> bool:
-    pairs = [pair for pair in kwargs if type(pair) is tuple and len(pair) == 2 and type(pair[0]) is str]
+    pairs = [
+        pair for pair in kwargs if type(pair) is tuple and len(pair) == 2 and type(pair[0]) is str
+    ]
     return len(pairs) == len(kwargs) == len(dict(pairs)) if kwargs else True
 
 
@@ -247,7 +280,9 @@ def part_fault(value: Any, hint: Any, known: set[Any]) -> Fault | None:
     if kind is not origin or (origin is tuple and args[1:] != (...,) and len(value) != len(args)):
         return "", value, hint
     if origin is tuple and args[1:] != (...,):
-        groups: list[tuple[Any, Any]] = [([(number, part)], args[number]) for number, part in enumerate(value)]
+        groups: list[tuple[Any, Any]] = [
+            ([(number, part)], args[number]) for number, part in enumerate(value)
+        ]
     elif origin is PMap:
         groups = [([(key, key) for key in value], args[0]), (value.items(), args[1])]
     else:
@@ -258,7 +293,11 @@ def part_fault(value: Any, hint: Any, known: set[Any]) -> Fault | None:
             kind = type(part)
             if kind in plain or (kind in classes and id(part) in known):
                 continue
-            fault = _field_fault(part, kind, known) if kind in classes else part_fault(part, each, known)
+            fault = (
+                _field_fault(part, kind, known)
+                if kind in classes
+                else part_fault(part, each, known)
+            )
             if fault is not None:
                 return f"[{key!r:.99}]{fault[0]}", fault[1], fault[2]
     return None
@@ -268,8 +307,14 @@ def part_fault(value: Any, hint: Any, known: set[Any]) -> Fault | None:
 def _hint_parts(hint: Any) -> tuple[frozenset[type], frozenset[type], Any, tuple[Any, ...]]:
     # Of an annotation: the classes without fields to check that it names, the other classes, its origin, and its arguments.
     origin, args = get_origin(hint), get_args(hint)
-    kinds = [kind for kind in (args if origin in UNIONS else (hint,)) if isinstance(kind, type) and not get_args(kind)]
-    classes = frozenset([kind for kind in kinds if has(kind) and kind is not Graph])  # graphs are checked node by node
+    kinds = [
+        kind
+        for kind in (args if origin in UNIONS else (hint,))
+        if isinstance(kind, type) and not get_args(kind)
+    ]
+    classes = frozenset(
+        [kind for kind in kinds if has(kind) and kind is not Graph]
+    )  # graphs are checked node by node
     return frozenset(kinds) - classes, classes, origin, args
 
 
@@ -292,7 +337,11 @@ def _field_fault(value: Any, cls: type, known: set[Any]) -> Fault | None:
 def _fields_of(cls: type) -> tuple[tuple[str, Any, frozenset[type], frozenset[type]], ...]:
     # The fields that are checked, with their annotations and the classes that these name.
     hints = get_type_hints(cls)
-    names = [field.name for field in fields(cls) if field.name not in LEFT_OUT and hints[field.name] is not Any]
+    names = [
+        field.name
+        for field in fields(cls)
+        if field.name not in LEFT_OUT and hints[field.name] is not Any
+    ]
     return tuple([(name, hints[name], *_hint_parts(hints[name])[:2]) for name in names])
 
 
@@ -312,7 +361,11 @@ def type_fault(value: Any, hint: Any, where: str, known: set[Any]) -> str | None
     if fault is None:
         return None
     path, part, kind = fault
-    wanted = kind if type(kind) is str else PACKAGE.sub("", kind.__name__ if isinstance(kind, type) else str(kind))
+    wanted = (
+        kind
+        if type(kind) is str
+        else PACKAGE.sub("", kind.__name__ if isinstance(kind, type) else str(kind))
+    )
     return f"{where}{path} is {short(part)}, not {wanted}"
 
 
@@ -348,7 +401,11 @@ def frame_faults(program: Program) -> Iterator[Finding]:
     """
     known, checked = known_names(program), set[Any]()
     for name, hint, *_ in _fields_of(Program):
-        fault = None if name in known else type_fault(getattr(program, name), hint, f"program.{name}", checked)
+        fault = (
+            None
+            if name in known
+            else type_fault(getattr(program, name), hint, f"program.{name}", checked)
+        )
         if fault is not None:
             yield Finding(fault)
     if type(program.facts) is frozenset and "" in program.facts:

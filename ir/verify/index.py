@@ -21,7 +21,17 @@ from ..persistent import derived
 from ..program import Program
 from ..tensors import value_in
 from ..torch_private import FakeTensor, has_fixed_sizes
-from .findings import INPUTS, PLAIN, Finding, depth_fault, frame_faults, is_argument, leaves, short, type_fault
+from .findings import (
+    INPUTS,
+    PLAIN,
+    Finding,
+    depth_fault,
+    frame_faults,
+    is_argument,
+    leaves,
+    short,
+    type_fault,
+)
 
 Fault = tuple[str, Finding]
 """The name of a rule, and a finding."""
@@ -59,7 +69,11 @@ def _index_of(graph: Graph) -> GraphIndex:
         do = node.do
         if type(do) is Get:
             value = value_in(node.meta)
-            is_fixed = type(value) is FakeTensor and value.layout is torch.strided and has_fixed_sizes(value)
+            is_fixed = (
+                type(value) is FakeTensor
+                and value.layout is torch.strided
+                and has_fixed_sizes(value)
+            )
             parts.gets.append((index, node, do, (value.dtype, value.shape) if is_fixed else None))
         elif type(do) is Call:
             parts.calls.append((index, node, do))
@@ -104,14 +118,20 @@ class ProgramIndex:
         """The state by name."""
         right = {True: set[Any](), False: set[Any]()}
         for name, graph in program.graphs.items():
-            self.faults.extend(_faults(graph, name, right[is_root := name == program.root], is_root=is_root))
+            self.faults.extend(
+                _faults(graph, name, right[is_root := name == program.root], is_root=is_root)
+            )
         if program.root not in program.graphs:
-            self.faults.append(("root", Finding(f"the root is {program.root!r}, which is not in program.graphs")))
+            self.faults.append(
+                ("root", Finding(f"the root is {program.root!r}, which is not in program.graphs"))
+            )
         todo = [] if self.faults else [program.root]
         while todo:
             name = todo.pop()
             if name in program.graphs and name not in self.graphs:
-                each = self.graphs[name] = evolve(_index_of(program.graphs[name]), name=name, is_root=name == program.root)
+                each = self.graphs[name] = evolve(
+                    _index_of(program.graphs[name]), name=name, is_root=name == program.root
+                )
                 for key, (op, index) in each.ops.items():
                     self.ops.setdefault(key, (op, each, index))
                 todo.extend([callee for _, callee in reversed(each.callees)])
@@ -132,7 +152,13 @@ def _faults(graph: Graph, name: str, right: set[Any], *, is_root: bool) -> list[
 
 def _check_graph(graph: Graph, name: str, right: set[Any], *, is_root: bool) -> Iterator[Fault]:
     if type(graph.inputs) is not tuple or type(graph.nodes) is not tuple:
-        yield "well-formed", Finding(f"its inputs are {short(graph.inputs)}, its nodes {short(graph.nodes)}, not tuples", name)
+        yield (
+            "well-formed",
+            Finding(
+                f"its inputs are {short(graph.inputs)}, its nodes {short(graph.nodes)}, not tuples",
+                name,
+            ),
+        )
         return
     at = _At(graph, is_root, right)
     values = (*graph.inputs, *graph.nodes, Node("output", Op("return"), (graph.output,)))
@@ -145,7 +171,10 @@ def _check_graph(graph: Graph, name: str, right: set[Any], *, is_root: bool) -> 
         for rule, message in found:
             key = getattr(value, "name", None)
             unnamed = f"input {index + len(graph.inputs)}" if index < 0 else f"node {index}"
-            yield rule, Finding(message, name, max(index, INPUTS), key if type(key) is str else unnamed)
+            yield (
+                rule,
+                Finding(message, name, max(index, INPUTS), key if type(key) is str else unnamed),
+            )
 
 
 @define
@@ -164,7 +193,11 @@ class _At:
 def _places(graph: Graph) -> dict[str, int]:
     # The position of each value, negative for inputs; malformed values have one, too, so that their users are not reported.
     values = [*enumerate((*graph.inputs, *graph.nodes), -len(graph.inputs))]
-    return {key: index for index, value in reversed(values) if type(key := getattr(value, "name", None)) is str}
+    return {
+        key: index
+        for index, value in reversed(values)
+        if type(key := getattr(value, "name", None)) is str
+    }
 
 
 def _add_faults(found: list[tuple[str, str]], value: Any, index: int, at: _At) -> None:
@@ -172,7 +205,9 @@ def _add_faults(found: list[tuple[str, str]], value: Any, index: int, at: _At) -
     right, seen, wanted = at.right, at.seen, Input if index < 0 else Node
     kind: Any = type(value)
     is_named = kind is wanted and type(value.name) is str and value.name
-    is_usual = is_named and (index < 0 or (id(value.do) in right and type(value.args) is type(value.kwargs) is tuple))
+    is_usual = is_named and (
+        index < 0 or (id(value.do) in right and type(value.args) is type(value.kwargs) is tuple)
+    )
     if not is_usual or (index >= 0 and value.kwargs):
         fault = type_fault(value, wanted, "it", right)
         if fault is not None:
@@ -206,12 +241,28 @@ def _add_faults(found: list[tuple[str, str]], value: Any, index: int, at: _At) -
             elif type(leaf) is Ref and leaf.name not in seen:
                 place = _places(at.graph).get(leaf.name)
                 if place is None:
-                    found.append(("defined-values", f"it uses {leaf.name!r}, which its graph does not define"))
+                    found.append(
+                        (
+                            "defined-values",
+                            f"it uses {leaf.name!r}, which its graph does not define",
+                        )
+                    )
                 elif place >= index:
-                    text = f"which is defined {place - index} nodes later" if place > index else "its own result"
+                    text = (
+                        f"which is defined {place - index} nodes later"
+                        if place > index
+                        else "its own result"
+                    )
                     found.append(("earlier-values", f"it uses {leaf.name!r}, {text}"))
-            elif type(leaf) is Body and not (type(value.do) is Op and value.do.effects.through_bodies):
-                found.append(("argument-kinds", f"{holder} {short(leaf)}, but it has no effects with through_bodies"))
+            elif type(leaf) is Body and not (
+                type(value.do) is Op and value.do.effects.through_bodies
+            ):
+                found.append(
+                    (
+                        "argument-kinds",
+                        f"{holder} {short(leaf)}, but it has no effects with through_bodies",
+                    )
+                )
     seen.add(value.name)
 
 
@@ -220,17 +271,32 @@ def _stack_faults(stack: Any, at: _At) -> list[tuple[str, str]]:
     if type(stack) is not tuple:
         return [("well-formed", f"it.stack is {short(stack)}, not a tuple")]
     for number, frame in enumerate(stack):
-        if id(frame) not in right and (fault := type_fault(frame, Frame, f"it.stack[{number}]", right)) is not None:
+        if (
+            id(frame) not in right
+            and (fault := type_fault(frame, Frame, f"it.stack[{number}]", right)) is not None
+        ):
             return [("well-formed", fault)]
         if at.is_root and frame.path.startswith(FROM_ROOT):
-            return [("stacks", f"its stack has {frame}: in the root graph, paths start at the root without {FROM_ROOT!r}")]
+            return [
+                (
+                    "stacks",
+                    f"its stack has {frame}: in the root graph, paths start at the root without {FROM_ROOT!r}",
+                )
+            ]
     if len(set(stack)) < len(stack):
-        return [("stacks", f"its stack has {next(frame for frame in stack if stack.count(frame) > 1)} twice")]
+        return [
+            (
+                "stacks",
+                f"its stack has {next(frame for frame in stack if stack.count(frame) > 1)} twice",
+            )
+        ]
     right.add(id(stack))
     return []
 
 
-PLAIN_VALUES = frozenset({FakeTensor, torch.Tensor, torch.nn.Parameter, int, bool, float, str, type(None), *SYMBOLIC})
+PLAIN_VALUES = frozenset(
+    {FakeTensor, torch.Tensor, torch.nn.Parameter, int, bool, float, str, type(None), *SYMBOLIC}
+)
 """Types of ``val`` that are always valid."""
 
 MAPPINGS = (types.MappingProxyType, dict)
@@ -249,10 +315,21 @@ def _add_meta_faults(found: list[tuple[str, str]], meta: Any) -> None:
         found.append(("meta", f"meta is {short(meta)}, not a mapping"))
         return
     if not {str}.issuperset(map(type, meta)):
-        found.extend([("meta", f"meta has the key {short(key)}, not a string") for key in meta if type(key) is not str])
+        found.extend(
+            [
+                ("meta", f"meta has the key {short(key)}, not a string")
+                for key in meta
+                if type(key) is not str
+            ]
+        )
     value, trace = meta.get("val"), meta.get("stack_trace")
     if type(value) not in PLAIN_VALUES and (absurd := _absurd_part(value)) is not None:
-        found.append(("meta", f"meta['val'] {'is' if absurd is value else 'holds'} {short(absurd, width=90)}"))
+        found.append(
+            (
+                "meta",
+                f"meta['val'] {'is' if absurd is value else 'holds'} {short(absurd, width=90)}",
+            )
+        )
     if trace is not None and not isinstance(trace, str):
         found.append(("meta", f"meta['stack_trace'] is {short(trace)}, not text"))
 

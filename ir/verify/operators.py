@@ -14,7 +14,14 @@ from ..effects.declared import ANYTHING, Effects
 from ..effects.registered import effects_of, is_foreign, lacking, registered_effects
 from ..errors import PurefxError
 from ..graph import Call, Graph, Input, Node, Op
-from ..inference import UNKNOWN, ExampleValues, Interpreter, Run, disagreement_of_branches, shown_value
+from ..inference import (
+    UNKNOWN,
+    ExampleValues,
+    Interpreter,
+    Run,
+    disagreement_of_branches,
+    shown_value,
+)
 from ..operators import allowed
 from ..own_operators import PACK, UNPACK, is_boundary, is_module_call
 from ..persistent import derived
@@ -33,7 +40,9 @@ def check_operator_names(whole: ProgramIndex) -> Iterator[Finding]:
         if target is None:
             # Toy programs use torch's names for tokens and bodies, and run without torch.
             if not op.effects.through_bodies and allowed(op.name) is not None:
-                yield scope.at(index, f"it is named {op.name!r}, a registered operator, but has no target")
+                yield scope.at(
+                    index, f"it is named {op.name!r}, a registered operator, but has no target"
+                )
         elif isinstance(target, OpOverload) and op.name != str(target):
             yield scope.at(index, f"it is named {op.name!r} and runs {target}")
         elif (other := first.setdefault(op.name, target)) is not target and other != target:
@@ -54,13 +63,21 @@ def check_effects(whole: ProgramIndex) -> Iterator[Finding]:
             continue
         assert target is not None
         known = registered_effects(target)
-        if evolve(known, through_bodies=False) == ANYTHING:  # a higher-order operator still has the effects of its bodies
+        if (
+            evolve(known, through_bodies=False) == ANYTHING
+        ):  # a higher-order operator still has the effects of its bodies
             fits = op.effects.through_bodies >= known.through_bodies
         else:
             fits = is_foreign(target) and not known.unknown and not lacking(op.effects, known)
         if not fits:
-            wrong = [f.name for f in fields(Effects) if getattr(op.effects, f.name) != getattr(real, f.name)]
-            yield scope.at(index, f"the effects of {op.name} are not those of its target: {', '.join(wrong)}")
+            wrong = [
+                f.name
+                for f in fields(Effects)
+                if getattr(op.effects, f.name) != getattr(real, f.name)
+            ]
+            yield scope.at(
+                index, f"the effects of {op.name} are not those of its target: {', '.join(wrong)}"
+            )
 
 
 NUMBERS: tuple[type, ...] = (int, bool, float, complex, *SYMBOLIC)
@@ -92,17 +109,25 @@ def check_operands(whole: ProgramIndex) -> Iterator[Finding]:
         for index, fault in _misfits(scope.graph):
             yield scope.at(index, fault)
         for index, node, do in scope.calls:
-            if any(type(arg) is not Ref for arg in node.args) and (fault := _misused_literal(whole, do.graph, node.args, seen)):
+            if any(type(arg) is not Ref for arg in node.args) and (
+                fault := _misused_literal(whole, do.graph, node.args, seen)
+            ):
                 yield scope.at(index, fault)
 
 
-def _misused_literal(whole: ProgramIndex, name: str, args: Sequence[Arg], seen: set[str]) -> str | None:
+def _misused_literal(
+    whole: ProgramIndex, name: str, args: Sequence[Arg], seen: set[str]
+) -> str | None:
     # The fault of an operator, in a body or below it, in a literal that a call passes.
     todo = [(name, args)]
     while todo:
         name, args = todo.pop()
         graph = whole.graphs[name].graph
-        passed = {formal.name: arg for formal, arg in zip(graph.inputs, args, strict=True) if type(arg) is not Ref}
+        passed = {
+            formal.name: arg
+            for formal, arg in zip(graph.inputs, args, strict=True)
+            if type(arg) is not Ref
+        }
         if not passed or (key := f"{name} {passed}") in seen:
             continue
         seen.add(key)
@@ -118,7 +143,9 @@ def _misused_literal(whole: ProgramIndex, name: str, args: Sequence[Arg], seen: 
 @derived
 def _misfits(graph: Graph) -> list[tuple[int, str]]:
     found: list[tuple[int, str]] = []
-    overloads = [do for do in graph.distinct if type(do) is Op and isinstance(do.target, OpOverload)]
+    overloads = [
+        do for do in graph.distinct if type(do) is Op and isinstance(do.target, OpOverload)
+    ]
     forms = {id(op): FITTING.setdefault(op.target, set()) for op in overloads}
     for index, node in enumerate(graph.nodes):
         fitting = forms.get(id(node.do))
@@ -173,13 +200,19 @@ def fault_of(node: Node) -> str | None:
         if name in named:
             return f"{target} gets {name!r} by position and by keyword"
         named[name] = value
-    missing = [repr(name) for name, one in parameters.items() if not one.has_default_value() and name not in named]
+    missing = [
+        repr(name)
+        for name, one in parameters.items()
+        if not one.has_default_value() and name not in named
+    ]
     if missing:
         return f"{target} lacks {', '.join(missing)}"
     numbers = allows_numbers_as_tensors(schema.name)
     for name, value in named.items():
         kind = parameters[name].type
-        is_number = numbers and kind.kind() == "TensorType" and isinstance(value, NUMBERS)  # for a tensor
+        is_number = (
+            numbers and kind.kind() == "TensorType" and isinstance(value, NUMBERS)
+        )  # for a tensor
         if not (is_number or _takes(kind, value, broadcasts=bool(parameters[name].N))):
             return f"{target} takes {kind} as {name!r}, not {short(value)}"
     return None
@@ -196,11 +229,16 @@ def _takes(kind: Any, value: Any, *, broadcasts: bool = False) -> bool:
         return kinds is None or isinstance(value, kinds)
     element = kind.getElementType()
     if type(value) is tuple or type(value) is Items:
-        return all(_takes(element, part) and (part is not None or element.kind() != "TensorType") for part in value)
+        return all(
+            _takes(element, part) and (part is not None or element.kind() != "TensorType")
+            for part in value
+        )
     if broadcasts and isinstance(value, NUMBERS):
         return _takes(element, value)
     # The dispatcher treats a string as a list of strings, and a range as a list of numbers.
-    return type(value) is range or (type(value) in (str, bytes) and element.kind() in ("StringType", "IntType", "NumberType"))
+    return type(value) is range or (
+        type(value) in (str, bytes) and element.kind() in ("StringType", "IntType", "NumberType")
+    )
 
 
 def _several(whole: ProgramIndex, node: Node) -> int | None:
@@ -227,12 +265,22 @@ def check_results(whole: ProgramIndex) -> Iterator[Finding]:
                 yield scope.at(index, fault)
         if not several and not scope.calls:
             continue
-        tuples = {node.name for _, node, do in scope.calls if type(whole.graphs[do.graph].graph.output) is tuple}
-        tuples.update([node.name for _, node in enumerate(scope.graph.nodes) if id(node.do) in several] if several else ())
+        tuples = {
+            node.name
+            for _, node, do in scope.calls
+            if type(whole.graphs[do.graph].graph.output) is tuple
+        }
+        tuples.update(
+            [node.name for _, node in enumerate(scope.graph.nodes) if id(node.do) in several]
+            if several
+            else ()
+        )
         for index, node in enumerate(scope.graph.nodes) if tuples else ():
             if type(node.do) is Op and isinstance(node.do.target, OpOverload):
                 for name in [name for name in node.refs() if name in tuples]:
-                    yield scope.at(index, f"it uses {name!r}, which has several results, as one value")
+                    yield scope.at(
+                        index, f"it uses {name!r}, which has several results, as one value"
+                    )
 
 
 def _projection_fault(whole: ProgramIndex, scope: GraphIndex, node: Node) -> str | None:
@@ -242,7 +290,13 @@ def _projection_fault(whole: ProgramIndex, scope: GraphIndex, node: Node) -> str
     maker = scope.graph.by_name.get(source.name) if type(source) is Ref else None
     if type(source) not in (Ref, tuple, Items):
         return f"it indexes {short(source)}, which has no items"
-    length = len(source) if isinstance(source, tuple) else None if maker is None else _several(whole, maker)
+    length = (
+        len(source)
+        if isinstance(source, tuple)
+        else None
+        if maker is None
+        else _several(whole, maker)
+    )
     is_call = maker is not None and type(maker.do) is Call
     if length is None or (type(item) in (Ref, slice) and not is_call):
         return None  # Python accepts any slice of a tuple
@@ -258,19 +312,37 @@ def check_packed(whole: ProgramIndex) -> Iterator[Finding]:
         return
     for scope in whole.graphs.values():
         for index, node in enumerate(scope.graph.nodes):
-            if type(node.do) is not Op or is_module_call(node) or is_boundary(node) or node.do.name in (PACK.name, UNPACK.name):
+            if (
+                type(node.do) is not Op
+                or is_module_call(node)
+                or is_boundary(node)
+                or node.do.name in (PACK.name, UNPACK.name)
+            ):
                 continue
             for name in node.refs():
                 maker = scope.graph.by_name.get(name)
-                if node.projection is not None and maker is not None and type(maker.do) is Call and _several(whole, maker):
+                if (
+                    node.projection is not None
+                    and maker is not None
+                    and type(maker.do) is Call
+                    and _several(whole, maker)
+                ):
                     continue  # it selects a result of a call
                 if any(map(_is_object, origins(whole, scope, Ref(name)))):
-                    yield scope.at(index, f"its argument {name!r} is or contains an object that {PACK.name} made")
+                    yield scope.at(
+                        index,
+                        f"its argument {name!r} is or contains an object that {PACK.name} made",
+                    )
 
 
 def _is_object(origin: Any) -> bool:
     # Whether a node makes an object of another type than Python's containers, or contains one.
-    is_packed = type(origin) is Node and type(origin.do) is Op and origin.do.name == PACK.name and len(origin.args) == 2
+    is_packed = (
+        type(origin) is Node
+        and type(origin.do) is Op
+        and origin.do.name == PACK.name
+        and len(origin.args) == 2
+    )
     return is_packed and _has_object(origin.args[1])
 
 
@@ -302,7 +374,9 @@ def check_inferred(whole: ProgramIndex) -> Iterator[Finding]:
             _, _, error = work.refusals.get((name, node.name), (None, None, None))
             if isinstance(error, REFUSALS) and not isinstance(error, PurefxError):
                 reason = (str(error).splitlines() or [type(error).__name__])[0]
-                found[name, node.name] = scope.at(index, f"its operator rejects its arguments: {reason[:200]}")
+                found[name, node.name] = scope.at(
+                    index, f"its operator rejects its arguments: {reason[:200]}"
+                )
         for index in dict.fromkeys([index for index, _ in scope.callees]):
             difference = disagreement_of_branches(graph.nodes[index], whole.program.graphs)
             if difference is not None:
@@ -310,10 +384,14 @@ def check_inferred(whole: ProgramIndex) -> Iterator[Finding]:
     yield from found.values()
 
 
-def _differences(run: Run, graph: Graph, values: ExampleValues, *, is_shared: bool) -> Iterator[tuple[int, str]]:
+def _differences(
+    run: Run, graph: Graph, values: ExampleValues, *, is_shared: bool
+) -> Iterator[tuple[int, str]]:
     # The values that differ from the meta, without consequences of others.
     wrong: set[str] = set()
-    for place, (now, was) in enumerate(zip((*run.inputs, *run.nodes), (*graph.inputs, *graph.nodes), strict=True)):
+    for place, (now, was) in enumerate(
+        zip((*run.inputs, *run.nodes), (*graph.inputs, *graph.nodes), strict=True)
+    ):
         if now is was or "val" not in was.meta or "val" not in now.meta:
             continue
         recorded = values.recorded(was)
@@ -335,5 +413,9 @@ def _agrees(value: Any, recorded: Any) -> bool:
 
 def _facts(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
-        return value.dtype, device_of(value).type, *value.shape  # "cuda" is the current device, with any index
+        return (
+            value.dtype,
+            device_of(value).type,
+            *value.shape,
+        )  # "cuda" is the current device, with any index
     return (type(value), value) if type(value) in (int, bool) else type(value)  # floats are rounded

@@ -9,7 +9,17 @@ import torch
 from attrs import evolve
 
 from ..arguments import Body, Ref
-from ..expression import ARITIES, DEEPEST, LARGEST, UNCOMPUTABLE, Apply, InputDim, InputValue, Sym, evaluate
+from ..expression import (
+    ARITIES,
+    DEEPEST,
+    LARGEST,
+    UNCOMPUTABLE,
+    Apply,
+    InputDim,
+    InputValue,
+    Sym,
+    evaluate,
+)
 from ..graph import Input, Node
 from ..signature import (
     GIVEN,
@@ -45,13 +55,21 @@ def check_constraints(whole: ProgramIndex) -> Iterator[Finding]:
         expressions.append((place, span.expr, (Sym, InputDim, InputValue)))
         ends = [end for end in (span.low, span.high) if end is not None]
         if any(abs(end) > LARGEST for end in ends) or ends != sorted(ends):
-            yield Finding("the range is empty, or one of its ends needs more than 64 bits", node=place)
-    expressions += [(f"constraints.guards[{n}]", guard, (InputDim, InputValue)) for n, guard in enumerate(constraints.guards)]
+            yield Finding(
+                "the range is empty, or one of its ends needs more than 64 bits", node=place
+            )
+    expressions += [
+        (f"constraints.guards[{n}]", guard, (InputDim, InputValue))
+        for n, guard in enumerate(constraints.guards)
+    ]
     for number, user in enumerate(users):
         for size in _sizes(user.type):
             expressions.append((f"user input {number}", size, (Sym,)))
             if type(size) not in (int, Sym, Apply) or (type(size) is int and size < 0):
-                yield Finding(f"it has the size {size!r:.99}, but sizes are non-negative integers", node=f"user input {number}")
+                yield Finding(
+                    f"it has the size {size!r:.99}, but sizes are non-negative integers",
+                    node=f"user input {number}",
+                )
     for place, expr, kinds in expressions:
         fault = _fault(expr, users, kinds)
         if fault is not None:
@@ -76,7 +94,11 @@ def _fault(expr: Any, users: list[UserInput], kinds: tuple[type, ...]) -> str | 
         if depth > DEEPEST:
             return f"it nests more than {DEEPEST} levels deep"
         if type(part) is Apply:
-            low, high = ARITIES.get(part.op, (0, -1)) if type(part.op) is str and type(part.args) is tuple else (0, -1)
+            low, high = (
+                ARITIES.get(part.op, (0, -1))
+                if type(part.op) is str and type(part.args) is tuple
+                else (0, -1)
+            )
             if high < 0 or not low <= len(part.args) <= high:
                 return f"it applies {short(part.op)} to a wrong number of operands"
             applied.append(part)
@@ -84,7 +106,11 @@ def _fault(expr: Any, users: list[UserInput], kinds: tuple[type, ...]) -> str | 
         elif type(part) in (int, float, bool):
             if type(part) is int and abs(part) > LARGEST:
                 return f"it contains an integer of {part.bit_length()} bits, but sizes have 64"
-        elif type(part) not in kinds or part_fault(part, type(part), set()) is not None or not _is_there(part, users):
+        elif (
+            type(part) not in kinds
+            or part_fault(part, type(part), set()) is not None
+            or not _is_there(part, users)
+        ):
             known = " or ".join(kind.__name__ for kind in kinds)
             return f"it refers to {short(part, width=90)}; it may refer to an existing {known}"
     for part in reversed(applied):
@@ -105,14 +131,22 @@ def _is_there(part: Any, users: list[UserInput]) -> bool:
     kind = users[part.index].type if 0 <= part.index < len(users) else None
     if kind is None or type(part) is InputValue:
         return kind is not None and type(kind) is not TensorType
-    return type(kind) is TensorType and 0 <= part.dim < len(kind.shape) and part.of in ("size", "stride")
+    return (
+        type(kind) is TensorType
+        and 0 <= part.dim < len(kind.shape)
+        and part.of in ("size", "stride")
+    )
 
 
 def check_facts(whole: ProgramIndex) -> Iterator[Finding]:
     """Find claimed facts that do not hold."""
     for fact in FACTS.keys() & whole.program.facts:
         for finding in _against(fact, whole):
-            yield evolve(finding, message=f"the program claims the fact {fact!r}, but has {finding.message}", cause=fact)
+            yield evolve(
+                finding,
+                message=f"the program claims the fact {fact!r}, but has {finding.message}",
+                cause=fact,
+            )
 
 
 FACTS: dict[str, tuple[type, ...]] = {
@@ -125,11 +159,19 @@ FACTS: dict[str, tuple[type, ...]] = {
 def _against(fact: str, whole: ProgramIndex) -> Iterator[Finding]:
     # The nodes that contradict a fact.
     if fact == "flat":
-        yield from [scope.at(index, "a call") for scope in whole.graphs.values() for index, _, _ in scope.calls]
+        yield from [
+            scope.at(index, "a call")
+            for scope in whole.graphs.values()
+            for index, _, _ in scope.calls
+        ]
     elif fact == "state as inputs":
         yield from [whole.main.at(index, "a read of state") for index, *_ in whole.main.gets]
     elif fact == "token free":
-        tokens = [(scope, index) for op, scope, index in whole.ops.values() if op.name == "higher_order.with_effects"]
+        tokens = [
+            (scope, index)
+            for op, scope, index in whole.ops.values()
+            if op.name == "higher_order.with_effects"
+        ]
         yield from [scope.at(index, "an operator with a token") for scope, index in tokens]
     for what in ("inputs", "outputs"):
         for number, spec in enumerate(getattr(whole.program.signature, what)):
@@ -141,7 +183,11 @@ def check_inputs(whole: ProgramIndex) -> Iterator[Finding]:
     """Check that each input of the root has one input spec."""
     specs, main = whole.program.signature.inputs, whole.main
     if len(specs) != len(main.graph.inputs):
-        yield Finding(f"the signature has {len(specs)} inputs, the root graph {len(main.graph.inputs)}", main.name, INPUTS)
+        yield Finding(
+            f"the signature has {len(specs)} inputs, the root graph {len(main.graph.inputs)}",
+            main.name,
+            INPUTS,
+        )
 
 
 def check_outputs(whole: ProgramIndex) -> Iterator[Finding]:
@@ -149,8 +195,13 @@ def check_outputs(whole: ProgramIndex) -> Iterator[Finding]:
     specs, main = whole.program.signature.outputs, whole.main
     output = main.graph.output
     if type(output) is not tuple or len(specs) != len(output):
-        returned = f"{len(output)} values" if type(output) is tuple else f"{short(output)}, not a tuple"
-        yield main.at(len(main.graph.nodes), f"the signature has {len(specs)} outputs, the root graph returns {returned}")
+        returned = (
+            f"{len(output)} values" if type(output) is tuple else f"{short(output)}, not a tuple"
+        )
+        yield main.at(
+            len(main.graph.nodes),
+            f"the signature has {len(specs)} outputs, the root graph returns {returned}",
+        )
 
 
 SLOTTED = frozenset({StateInput, StateMutation, SunkInput})
@@ -161,19 +212,26 @@ def check_slots(whole: ProgramIndex) -> Iterator[Finding]:
     for what in ("inputs", "outputs", "lifted"):
         seen: set[str] = set()
         specs: Any = enumerate(getattr(whole.program.signature, what))
-        for number, slot in [(number, spec.slot) for number, spec in specs if type(spec) in SLOTTED]:
+        for number, slot in [
+            (number, spec.slot) for number, spec in specs if type(spec) in SLOTTED
+        ]:
             fault = "which is not a slot of program.state" if slot not in whole.slots else None
             if slot in seen and what != "outputs":  # the rule "mutations" finds repeated outputs
                 fault = "for the second time"
             seen.add(slot)
             if fault is not None:
-                yield Finding(f"it is the state {slot!r}, {fault}", node=f"signature.{what}[{number}]")
+                yield Finding(
+                    f"it is the state {slot!r}, {fault}", node=f"signature.{what}[{number}]"
+                )
 
 
 def _outputs(whole: ProgramIndex) -> list[tuple[str, Any, Any]]:
     # The places of the output specs, the specs, and the values that the root returns for them.
     output: Any = whole.main.graph.output
-    return [(f"signature.outputs[{number}]", spec, output[number]) for number, spec in enumerate(whole.program.signature.outputs)]
+    return [
+        (f"signature.outputs[{number}]", spec, output[number])
+        for number, spec in enumerate(whole.program.signature.outputs)
+    ]
 
 
 Claim = tuple[str, str, bool, Any, Any]
@@ -187,7 +245,9 @@ def _faults_of(whole: ProgramIndex, kind: str, claims: Iterable[Claim]) -> Itera
         value = value_in(whole.main.graph.metas[value.name]) if type(value) is Ref else value
         difference = disagreement(value, held)
         if not exists:
-            yield Finding(f"it is the {kind} of {of}, which does not exist or cannot have one", node=place)
+            yield Finding(
+                f"it is the {kind} of {of}, which does not exist or cannot have one", node=place
+            )
         elif of in seen:
             yield Finding(f"it is the second {kind} of {of}", node=place)
         elif difference is not None:
@@ -224,8 +284,12 @@ def check_gradients(whole: ProgramIndex) -> Iterator[Finding]:
     for place, spec, value in _outputs(whole):
         if type(spec) is StateGradient:
             slot = whole.slots.get(spec.slot)
-            needs = slot is not None and (slot.kind is SlotKind.PARAMETER or getattr(slot.value, "requires_grad", False))
-            claims.append((place, f"the parameter {spec.slot!r}", needs, value, slot and slot.value))
+            needs = slot is not None and (
+                slot.kind is SlotKind.PARAMETER or getattr(slot.value, "requires_grad", False)
+            )
+            claims.append(
+                (place, f"the parameter {spec.slot!r}", needs, value, slot and slot.value)
+            )
         elif type(spec) is InputGradient:
             is_own = not is_backward and 0 <= spec.leaf < len(arguments)
             held = value_in(arguments[spec.leaf].meta) if is_own else None
@@ -256,7 +320,9 @@ def check_tangents(whole: ProgramIndex) -> Iterator[Finding]:
             place = f"signature.inputs[{number}]"
             claims.append((place, f"the user output {of}", exists, value_in(formal.meta), held))
         elif claims and type(spec) is UserInput:
-            yield Finding("an argument comes after the tangents", node=f"signature.inputs[{number}]")
+            yield Finding(
+                "an argument comes after the tangents", node=f"signature.inputs[{number}]"
+            )
     yield from _faults_of(whole, "tangent", claims)
 
 
@@ -264,14 +330,22 @@ def check_types(whole: ProgramIndex) -> Iterator[Finding]:
     """Find user inputs that were traced with another shape or dtype than in the signature."""
     main = whole.main
     for formal, spec in whole.program.inputs:
-        if type(spec) is UserInput and type(spec.type) is TensorType and (wrong := misfit(spec.type, value_in(formal.meta))):
-            yield Finding(f"the argument {spec.argument!r} is {wrong}", main.name, INPUTS, formal.name)
+        if (
+            type(spec) is UserInput
+            and type(spec.type) is TensorType
+            and (wrong := misfit(spec.type, value_in(formal.meta)))
+        ):
+            yield Finding(
+                f"the argument {spec.argument!r} is {wrong}", main.name, INPUTS, formal.name
+            )
 
 
 def check_arguments(whole: ProgramIndex) -> Iterator[Finding]:
     """Find user inputs with an unknown type, or with defaults that do not fit the pytrees."""
     signature = whole.program.signature
-    users = [(number, spec) for number, spec in enumerate(signature.inputs) if type(spec) is UserInput]
+    users = [
+        (number, spec) for number, spec in enumerate(signature.inputs) if type(spec) is UserInput
+    ]
     rests = [spec.type for _, spec in users if type(spec.type) is RestType]
     if len(set(rests)) < len(rests):
         yield Finding("two arguments collect the rest", node="signature.inputs")
@@ -279,14 +353,18 @@ def check_arguments(whole: ProgramIndex) -> Iterator[Finding]:
         if not _is_type(spec):
             fault = f"the argument {spec.argument!r} has an unknown type or default"
             yield Finding(fault, node=f"signature.inputs[{number}]")
-    if signature.in_spec is None or not (rests or any(spec.default is not None for _, spec in users)):
+    if signature.in_spec is None or not (
+        rests or any(spec.default is not None for _, spec in users)
+    ):
         return
     # With defaults, arguments are bound by name, each to one leaf.
     arguments = [spec.argument for _, spec in users]
     if _spec_fault(signature.in_spec, None, ()) is None:
         positional, named = signature.in_spec.children()
         names = [*signature.arg_names[: positional.num_children], *named.context]
-        if names != arguments or not all(child.is_leaf() for part in (positional, named) for child in part.children()):
+        if names != arguments or not all(
+            child.is_leaf() for part in (positional, named) for child in part.children()
+        ):
             text = f"some arguments have defaults, so each is one leaf; they are {arguments}, and those of the pytree {names}"
             yield Finding(text, node="signature.in_spec")
 
@@ -309,13 +387,17 @@ def _is_type(spec: UserInput) -> bool:
 
 
 def _is_literal(value: Any) -> bool:
-    return depth_fault(value) is None and all(is_argument(leaf) and type(leaf) not in (Ref, Body) for leaf in leaves(value))
+    return depth_fault(value) is None and all(
+        is_argument(leaf) and type(leaf) not in (Ref, Body) for leaf in leaves(value)
+    )
 
 
 def check_pytrees(whole: ProgramIndex) -> Iterator[Finding]:
     """Find pytrees other than (args, kwargs), keys that are not literals, and invalid names."""
     signature = whole.program.signature
-    calls: dict[str, Any] = {f"call_signatures[{frame}]": found for frame, found in whole.program.call_signatures.items()}
+    calls: dict[str, Any] = {
+        f"call_signatures[{frame}]": found for frame, found in whole.program.call_signatures.items()
+    }
     for where, found in {"signature": signature, **calls}.items():
         fault = _spec_fault(found.in_spec, found.out_spec, found.arg_names)
         if fault is not None:
@@ -325,10 +407,15 @@ def check_pytrees(whole: ProgramIndex) -> Iterator[Finding]:
 def check_leaves(whole: ProgramIndex) -> Iterator[Finding]:
     """Check that the numbers of user inputs and outputs are those of the leaves of their pytrees."""
     signature = whole.program.signature
-    for what, kinds, spec in (("inputs", (UserInput,), signature.in_spec), ("outputs", GIVEN, signature.out_spec)):
+    for what, kinds, spec in (
+        ("inputs", (UserInput,), signature.in_spec),
+        ("outputs", GIVEN, signature.out_spec),
+    ):
         count = sum(type(entry) in kinds for entry in getattr(signature, what))
         if spec is not None and spec.num_leaves != count:
-            message = f"the signature has {count} user {what}, their pytree {spec.num_leaves} leaves"
+            message = (
+                f"the signature has {count} user {what}, their pytree {spec.num_leaves} leaves"
+            )
             yield Finding(message, node=f"signature.{what}")
 
 
@@ -341,7 +428,9 @@ def _spec_fault(in_spec: Any, out_spec: Any, names: tuple[str, ...]) -> str | No
     if in_spec is not None:
         children = [] if in_spec.is_leaf() else in_spec.children()
         if in_spec.type is not tuple or [child.type for child in children] != [tuple, dict]:
-            return f"in_spec is {short(in_spec)}, not the pytree of a tuple and a dict: (args, kwargs)"
+            return (
+                f"in_spec is {short(in_spec)}, not the pytree of a tuple and a dict: (args, kwargs)"
+            )
         if any(type(key) is not str for key in children[1].context):
             return f"the keywords {short(children[1].context)} are not strings"
     while specs:

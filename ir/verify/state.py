@@ -42,7 +42,9 @@ def check_values(whole: ProgramIndex) -> Iterator[Finding]:
     for name, slot in whole.program.state.pairs:
         if slot.value is None:
             yield _of_slot(name, "its value is missing")
-        elif type(slot.value) is not torch.nn.Parameter and not isinstance(slot.value, KINDS[slot.kind]):
+        elif type(slot.value) is not torch.nn.Parameter and not isinstance(
+            slot.value, KINDS[slot.kind]
+        ):
             yield _of_slot(name, f"it is a {slot.kind.value}, but its value is {short(slot.value)}")
 
 
@@ -54,16 +56,26 @@ def check_memory(whole: ProgramIndex) -> Iterator[Finding]:
     for name, slot in whole.program.state.pairs:
         other, tied = first.setdefault(slot.cell, (name, slot))
         # The rule "state-values" finds missing values.
-        views = {cell_key(one.value)[0] for one in (slot, tied) if one.value is not None} if slot is not tied else ()
+        views = (
+            {cell_key(one.value)[0] for one in (slot, tied) if one.value is not None}
+            if slot is not tied
+            else ()
+        )
         if slot.storage != tied.storage or len(views) > 1:
-            yield _of_slot(name, f"it is tied to {other!r} (cell {slot.cell}), but they are not one tensor in one storage")
+            yield _of_slot(
+                name,
+                f"it is tied to {other!r} (cell {slot.cell}), but they are not one tensor in one storage",
+            )
         value = slot.value
         if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
             continue
         key = storage_key(value)
         other, theirs = declared.setdefault(slot.storage, (name, key))
         if theirs != key:
-            yield _of_slot(name, f"it has the storage number of {other!r} ({slot.storage}), but does not share its memory")
+            yield _of_slot(
+                name,
+                f"it has the storage number of {other!r} ({slot.storage}), but does not share its memory",
+            )
         other, number = memory.setdefault(key, (name, slot.storage))
         if number != slot.storage:
             text = f"it shares memory with {other!r}, but has another storage number ({slot.storage}, not {number})"
@@ -75,7 +87,9 @@ def check_geometry(whole: ProgramIndex) -> Iterator[Finding]:
     for formal, spec in whole.program.inputs:
         slot = whole.slots.get(spec.slot) if type(spec) is StateInput else None
         if slot is not None and (difference := disagreement(value_in(formal.meta), slot.value)):
-            yield Finding(f"it is a state input, traced as {difference}", whole.main.name, INPUTS, formal.name)
+            yield Finding(
+                f"it is a state input, traced as {difference}", whole.main.name, INPUTS, formal.name
+            )
     yield from instances_of(whole).findings["state-geometry"].values()
 
 
@@ -88,8 +102,12 @@ def check_scopes(whole: ProgramIndex) -> Iterator[Finding]:
             other = around.setdefault(frame, above)
             if other is not above:  # visited before, with all calls around it
                 if other != above:
-                    shown, theirs = (" / ".join(map(str, frames)) or "the root" for frames in (above, other))
-                    yield whole.main.at(index, f"it is inside {frame} of {shown}, but that call is made in {theirs}")
+                    shown, theirs = (
+                        " / ".join(map(str, frames)) or "the root" for frames in (above, other)
+                    )
+                    yield whole.main.at(
+                        index, f"it is inside {frame} of {shown}, but that call is made in {theirs}"
+                    )
                 break
 
 
@@ -102,7 +120,9 @@ def check_module_paths(whole: ProgramIndex) -> Iterator[Finding]:
         if module.path in paths:
             yield _of_modules(f"the module {module.path!r} is listed twice")
         elif f".{module.path}".find(f".{FROM_ROOT}") >= 0:
-            yield _of_modules(f"the module {module.path!r} has a name that begins with {FROM_ROOT!r}, as paths from the root do")
+            yield _of_modules(
+                f"the module {module.path!r} has a name that begins with {FROM_ROOT!r}, as paths from the root do"
+            )
         paths.add(module.path)
         if module.cell is not None:
             cells.setdefault(module.cell, []).append(module.path)
@@ -125,12 +145,16 @@ def check_known_modules(whole: ProgramIndex) -> Iterator[Finding]:
     for name in state.order:
         owner = name.rpartition(".")[0]
         if owner not in known and not held_by(state.modules, owner):
-            yield _of_slot(name, f"it belongs to the module {owner!r}, which program.modules does not list")
+            yield _of_slot(
+                name, f"it belongs to the module {owner!r}, which program.modules does not list"
+            )
     for index, stack in whole.main.stacks.values():
         for frame in stack:
             if frame.path not in known:
                 known.add(frame.path)
-                yield whole.main.at(index, f"it is inside {frame}, but program.modules does not list {frame.path!r}")
+                yield whole.main.at(
+                    index, f"it is inside {frame}, but program.modules does not list {frame.path!r}"
+                )
 
 
 def check_parts(whole: ProgramIndex) -> Iterator[Finding]:
@@ -149,7 +173,9 @@ def check_parts(whole: ProgramIndex) -> Iterator[Finding]:
         for index, _, do in scope.calls:
             path = do.instance.path
             if not scope.is_root and path.startswith(FROM_ROOT) and path[1:] in names:
-                yield scope.at(index, f"it calls the part {path[1:]!r}, but only the root may call parts")
+                yield scope.at(
+                    index, f"it calls the part {path[1:]!r}, but only the root may call parts"
+                )
             elif scope.is_root and path in called:
                 yield scope.at(index, f"it calls the part {path!r} for the second time")
             elif scope.is_root and path in names:
@@ -166,15 +192,25 @@ def check_modules(whole: ProgramIndex) -> Iterator[Finding]:
     for index, stack in whole.main.stacks.values():
         # Outlining would make a body at the path of the opaque module.
         if any(held_by(held, frame.path) for frame in stack):
-            yield whole.main.at(index, f"it is inside {stack[-1]}, but a module around it is an opaque module of the state")
+            yield whole.main.at(
+                index,
+                f"it is inside {stack[-1]}, but a module around it is an opaque module of the state",
+            )
     for name, slot in state.pairs:
         above = held_by(held, name.rpartition(".")[0])
         # Outside readers may read a tensor of the module itself, like `self.embed.weight` in eager mode.
         if above and attribute_of(state[above].value, name[len(above) + 1 :]) is not slot.value:
             yield _of_slot(name, f"it is below {above!r}, which is an opaque module of the state")
     for name, scope in whole.graphs.items():
-        inputs = [formal.name for formal, spec in whole.program.inputs if type(spec) is StateInput and spec.slot in held]
-        yield from _misused(scope, dict.fromkeys(inputs if scope.is_root else (), False) | found.modules.get(name, {}))
+        inputs = [
+            formal.name
+            for formal, spec in whole.program.inputs
+            if type(spec) is StateInput and spec.slot in held
+        ]
+        yield from _misused(
+            scope,
+            dict.fromkeys(inputs if scope.is_root else (), False) | found.modules.get(name, {}),
+        )
 
 
 def _misused(scope: GraphIndex, acting: dict[str, bool]) -> Iterator[Finding]:
@@ -191,7 +227,9 @@ def _misused(scope: GraphIndex, acting: dict[str, bool]) -> Iterator[Finding]:
             elif node.do == CALL_GUARDS and acting[name]:
                 wrong = f"it calls {name}, which is not the module with which ep.module() checks its inputs"
                 yield scope.at(index, f"{wrong}; call it with purefx.call_module")
-        for name in acting.keys() & refs_in(node.args[1:] if is_module_call(node) else node.args, node.kwargs):
+        for name in acting.keys() & refs_in(
+            node.args[1:] if is_module_call(node) else node.args, node.kwargs
+        ):
             yield scope.at(index, f"it uses the module {name} as a value")
     for name in acting.keys() & scope.graph.output_refs():
         yield scope.at(len(scope.graph.nodes), f"the module {name} is returned as a value")

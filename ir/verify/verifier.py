@@ -25,7 +25,14 @@ from .calls import (
 )
 from .findings import FRAME, Finding, Rule, around, frame_of, known_names
 from .index import ProgramIndex
-from .operators import check_effects, check_inferred, check_operands, check_operator_names, check_packed, check_results
+from .operators import (
+    check_effects,
+    check_inferred,
+    check_operands,
+    check_operator_names,
+    check_packed,
+    check_results,
+)
 from .signature import (
     check_arguments,
     check_constraints,
@@ -239,12 +246,16 @@ def trust(program: Program) -> Program:
     >>> trust(Program.of({"": Graph((), (), ())})).checked
     True
     """
-    object.__setattr__(program, "checked", True)  # a cache of a derived fact, like a cached property
+    object.__setattr__(
+        program, "checked", True
+    )  # a cache of a derived fact, like a cached property
     return program
 
 
 def _broken(rules: Iterable[Rule], whole: ProgramIndex) -> list[Broken]:
-    return [(rule, finding) for rule in rules if rule.check is not None for finding in rule.check(whole)]
+    return [
+        (rule, finding) for rule in rules if rule.check is not None for finding in rule.check(whole)
+    ]
 
 
 def _violations(found: list[Broken], whole: ProgramIndex) -> tuple[Violation, ...]:
@@ -256,12 +267,20 @@ def _violations(found: list[Broken], whole: ProgramIndex) -> tuple[Violation, ..
 
     def place(broken: Broken) -> tuple[int, int, int]:
         rule, finding = broken
-        graph = -1 if finding.graph is None else graphs.get(finding.graph, len(graphs) + (finding.graph != whole.program.root))
+        graph = (
+            -1
+            if finding.graph is None
+            else graphs.get(finding.graph, len(graphs) + (finding.graph != whole.program.root))
+        )
         return graph, -2 if finding.at is None else finding.at, numbers[rule.name]
 
     pairs = sorted(found, key=place)
-    causes = grouped([((rule, one.message if one.cause is None else one.cause), one) for rule, one in pairs])
-    return tuple([_violation(rule, findings, whole.program) for (rule, _), findings in causes.items()])
+    causes = grouped(
+        [((rule, one.message if one.cause is None else one.cause), one) for rule, one in pairs]
+    )
+    return tuple(
+        [_violation(rule, findings, whole.program) for (rule, _), findings in causes.items()]
+    )
 
 
 def _violation(rule: Rule, findings: list[Finding], program: Program) -> Violation:
@@ -271,11 +290,15 @@ def _violation(rule: Rule, findings: list[Finding], program: Program) -> Violati
 
 def _placed(rule: Rule, finding: Finding, program: Program) -> Violation:
     name, at = finding.graph, finding.at
-    found = Violation(rule.name, finding.message, name, finding.node, name or "", advice=rule.advice)
+    found = Violation(
+        rule.name, finding.message, name, finding.node, name or "", advice=rule.advice
+    )
     if name is None or at is None:
         return found
     graph = program.graphs[name]
-    node: Any = graph.nodes[at] if type(graph.nodes) is tuple and 0 <= at < len(graph.nodes) else None
+    node: Any = (
+        graph.nodes[at] if type(graph.nodes) is tuple and 0 <= at < len(graph.nodes) else None
+    )
     stack: Any = getattr(node, "stack", None)
     if type(stack) is tuple and stack and type(stack[-1]) is Frame:
         found = evolve(found, path=f"{name} / {stack[-1].path}" if name else str(stack[-1].path))

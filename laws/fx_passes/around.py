@@ -56,9 +56,15 @@ def seeds_of(around: Iterable[Any]) -> tuple[Instance, ...]:
 def _of_example(number: int, example: Any) -> list[Instance]:
     where = f"around[{number}]"
     if isinstance(example, Rule):
-        drawn = [one for one in islice(instances(example, number=0, finite=True), DRAWN) if one is not None]
+        drawn = [
+            one
+            for one in islice(instances(example, number=0, finite=True), DRAWN)
+            if one is not None
+        ]
         if not drawn:
-            raise WrongQuestion(f"{where}: no arguments were found for the pattern of {example.name}; pass (function, args)")
+            raise WrongQuestion(
+                f"{where}: no arguments were found for the pattern of {example.name}; pass (function, args)"
+            )
         return drawn
     source, args, kwargs = example_of(where, example, HOW)
     leaves, spec = pytree.tree_flatten((args, kwargs))
@@ -71,7 +77,9 @@ def _of_example(number: int, example: Any) -> list[Instance]:
     operands = [Operand(_plain(leaf), _style(leaf), finite=True) for leaf in leaves]
     first = instance_of(computed, operands)
     if first is None:
-        raise WrongQuestion(f"{where}, {name}, cannot be traced with its arguments by torch's make_fx, or returns no tensor")
+        raise WrongQuestion(
+            f"{where}, {name}, cannot be traced with its arguments by torch's make_fx, or returns no tensor"
+        )
     others = (instance_of(computed, other) for other in _others(operands))
     return [first, *[one for one in others if one is not None]]
 
@@ -97,11 +105,17 @@ def _style(leaf: Any) -> str:
 
 def _others(operands: Assignment) -> Iterator[Assignment]:
     # Another dtype or other sizes for all tensors together, and for each tensor alone, which promotes and broadcasts.
-    tensors = [number for number, one in enumerate(operands) if one.is_tensor and one.value.is_floating_point()]
+    tensors = [
+        number
+        for number, one in enumerate(operands)
+        if one.is_tensor and one.value.is_floating_point()
+    ]
     for places in [tensors, *([place] for place in tensors if len(tensors) > 1)]:
         for dtype in DTYPES:
             yield _with(operands, places, lambda value, dtype=dtype: value.to(dtype))
-        for size in sorted({size for place in places for size in operands[place].value.shape if size > 1}):
+        for size in sorted(
+            {size for place in places for size in operands[place].value.shape if size > 1}
+        ):
             for other in (size + 1, 1):
                 yield _with(operands, places, partial(_resized, size=size, other=other))
 
@@ -110,14 +124,21 @@ def _resized(value: torch.Tensor, *, size: int, other: int) -> torch.Tensor:
     return value.new_ones([other if one == size else one for one in value.shape])
 
 
-def _with(operands: Assignment, places: Sequence[int], change: Callable[[torch.Tensor], torch.Tensor]) -> Assignment:
-    return [evolve(one, value=change(one.value)) if place in places else one for place, one in enumerate(operands)]
+def _with(
+    operands: Assignment, places: Sequence[int], change: Callable[[torch.Tensor], torch.Tensor]
+) -> Assignment:
+    return [
+        evolve(one, value=change(one.value)) if place in places else one
+        for place, one in enumerate(operands)
+    ]
 
 
 # -- programs around them --------------------------------------------------------------------------------------------------------
 
 
-def cases_around(seeds: Sequence[Instance], barred: frozenset[str]) -> st.SearchStrategy[Case | None]:
+def cases_around(
+    seeds: Sequence[Instance], barred: frozenset[str]
+) -> st.SearchStrategy[Case | None]:
     """Return the strategy of cases around patterns, most of them within a contract; None if no valid program was built.
 
     Args:
@@ -130,5 +151,7 @@ def cases_around(seeds: Sequence[Instance], barred: frozenset[str]) -> st.Search
     >>> any("aten.add.Tensor" in case.program.text() for case in found if case is not None)
     True
     """
-    same, near = (drawn_around(seeds, near=near, is_flat=True, barred=barred) for near in (False, True))
+    same, near = (
+        drawn_around(seeds, near=near, is_flat=True, barred=barred) for near in (False, True)
+    )
     return st.one_of(same, same, same, near)

@@ -18,7 +18,17 @@ from ...ir.names import escaped
 from ...ir.program import Program
 from ...lowering.fx import FxPass, Over
 from ..asking import LawBroken, Source
-from ..checking import NothingChecked, WrongQuestion, ask, by_law, cases_of, check_examples, require_changes, seed_of, shrunk
+from ..checking import (
+    NothingChecked,
+    WrongQuestion,
+    ask,
+    by_law,
+    cases_of,
+    check_examples,
+    require_changes,
+    seed_of,
+    shrunk,
+)
 from ..evaluate import Tolerance
 from ..law import Case
 from ..tiers import Tier, attempts, share
@@ -91,7 +101,11 @@ class PassReport:
     def __str__(self) -> str:
         text = f"{self.name} was right on {self.right} of {self.drawn} programs, of which it changed {self.changed}"
         laws = {found.law: found.count for found in self.findings}
-        for word, counts in (("wrong on", laws), ("raised", self.raised), ("refused", self.refused)):
+        for word, counts in (
+            ("wrong on", laws),
+            ("raised", self.raised),
+            ("refused", self.refused),
+        ):
             if counts:
                 several = ", ".join([f"{name} {count}" for name, count in sorted(counts.items())])
                 text += f", {word} {sum(counts.values())} ({several})"
@@ -157,7 +171,9 @@ def check_fx_pass(
     failed = sum(report.raised.values()) + sum(report.refused.values())
     shown = f"{report}\n{report.first_raised}" if report.raised else f"{report}"
     if not report.drawn or 2 * failed > report.drawn:
-        raise NothingChecked(f"{shown}\nThe pass was hardly tested: pass its assumptions as contract=")
+        raise NothingChecked(
+            f"{shown}\nThe pass was hardly tested: pass its assumptions as contract="
+        )
     counts = f"{shown}\n{report.name} changed {report.changed or 'none'} of {report.drawn} programs"
     require_changes(report.changed / report.drawn, counts, ADVICE, report)
     return report
@@ -194,20 +210,34 @@ def survey_pass(
     5
     """
     if not isinstance(contract, Contract):
-        raise WrongQuestion(f"contract must be a purefx.laws.Contract, not a {type(contract).__name__}")
+        raise WrongQuestion(
+            f"contract must be a purefx.laws.Contract, not a {type(contract).__name__}"
+        )
     if tier not in EXAMPLES:
         raise WrongQuestion(f"tier={tier!r}: pass {' or '.join(map(repr, EXAMPLES))}")
-    judge, own, seeds = Judge(FxPass.of(a_pass, over), contract), cases_of(programs), seeds_of(around)
+    judge, own, seeds = (
+        Judge(FxPass.of(a_pass, over), contract),
+        cases_of(programs),
+        seeds_of(around),
+    )
     check_examples(examples, given=bool(own))
     count, number = share(EXAMPLES[tier]) if examples is None else examples, seed_of(seed)
-    strategy = cases_around(seeds, contract.barred) if seeds else attempts(tier, "flat", contract.barred)
+    strategy = (
+        cases_around(seeds, contract.barred) if seeds else attempts(tier, "flat", contract.barred)
+    )
     origin = f"{'around the examples' if seeds else f'tier={tier!r}'}, within the contract, "
     tolerance = Tolerance(contract.rtol, contract.atol)
-    source = Source(_within(strategy, contract), count, number, tolerance, origin=origin, seconds=seconds)
+    source = Source(
+        _within(strategy, contract), count, number, tolerance, origin=origin, seconds=seconds
+    )
     drawn, tried = source.cases(), count
     if 5 * len(drawn) < 4 * count:
         drawn, tried = evolve(source, count=MORE * count).cases(), MORE * count
-    mine = [evolve(one, tolerance=tolerance) for case in own if (one := contract.admitted(case)) is not None]
+    mine = [
+        evolve(one, tolerance=tolerance)
+        for case in own
+        if (one := contract.admitted(case)) is not None
+    ]
     cases = mine + drawn[:count]
     outcome = ask(judge, judge.laws, cases, first_only=first_only)
     raised, refused = dict(judge.raised), dict(judge.refused)
@@ -222,6 +252,8 @@ def survey_pass(
 
 
 @cache
-def _within(strategy: st.SearchStrategy[Case | None], contract: Contract) -> st.SearchStrategy[Case | None]:
+def _within(
+    strategy: st.SearchStrategy[Case | None], contract: Contract
+) -> st.SearchStrategy[Case | None]:
     # Cached, because many passes are tested on the same programs.
     return strategy.map(contract.admitted)

@@ -27,7 +27,9 @@ States = Literal["read", "inputs"]
 TRAINS = {"aten.dropout.default": 2, "aten.native_dropout.default": 2, "aten.batch_norm.default": 5}
 """The position of the argument that is true in training."""
 
-ALWAYS_TRAINS = frozenset({"aten._native_batch_norm_legit_functional.default", "aten._native_batch_norm_legit.default"})
+ALWAYS_TRAINS = frozenset(
+    {"aten._native_batch_norm_legit_functional.default", "aten._native_batch_norm_legit.default"}
+)
 
 
 @frozen(kw_only=True)
@@ -82,23 +84,37 @@ class Contract:
         return next((reason for reason, holds in self._conditions(program) if holds), "")
 
     def _conditions(self, program: Program) -> Iterator[tuple[str, object]]:
-        outputs, formals = list(program.main.output_refs()), {formal.name for formal in program.main.inputs}
+        outputs, formals = (
+            list(program.main.output_refs()),
+            {formal.name for formal in program.main.inputs},
+        )
         kinds = [type(spec) for spec in program.signature.outputs]
-        yield "it has symbolic sizes", not self.dynamic and (program.constraints.ranges or program.constraints.guards)
+        yield (
+            "it has symbolic sizes",
+            not self.dynamic and (program.constraints.ranges or program.constraints.guards),
+        )
         yield "its operators have bodies", not self.regions and len(program.graphs) > 1
         yield "state is tied or shares memory", not self.views and _shares_state(program)
         repeated = len(set(outputs)) != len(outputs) or not formals.isdisjoint(outputs)
         yield "an output is an input or another output", not self.views and repeated
-        yield WRITES, self.writes == "nowhere" and (StateMutation in kinds or InputMutation in kinds)
+        yield (
+            WRITES,
+            self.writes == "nowhere" and (StateMutation in kinds or InputMutation in kinds),
+        )
         for graph in map(program.graphs.__getitem__, program.order):
             for node, effects in zip(graph.nodes, node_effects(program, graph), strict=True):
                 name = node.do.name if isinstance(node.do, Op) else ""
                 place = TRAINS.get(name, len(node.args))
                 trains = name in ALWAYS_TRAINS or node.args[place : place + 1] == (True,)
-                is_view = name not in ("", "operator.getitem") and (effects.aliases or effects.aliases_slots)
+                is_view = name not in ("", "operator.getitem") and (
+                    effects.aliases or effects.aliases_slots
+                )
                 yield WRITES, self.writes != "anywhere" and (effects.writes or effects.writes_slots)
                 yield "it draws random numbers", not self.random and effects.random
-                yield "it has ordered effects", not self.effects and (effects.ordered or effects.domains)
+                yield (
+                    "it has ordered effects",
+                    not self.effects and (effects.ordered or effects.domains),
+                )
                 yield "values share memory", not self.views and is_view
                 yield "it trains", not self.training and trains
 
@@ -106,7 +122,9 @@ class Contract:
     def barred(self) -> frozenset[str]:
         """The features that generated programs omit, so that most are within the contract."""
         names = ("random", "effects", "regions", "training", "views", "dynamic")
-        writes = {"anywhere": (), "at the end": ("writes",), "nowhere": ("writes", "new contents")}[self.writes]
+        writes = {"anywhere": (), "at the end": ("writes",), "nowhere": ("writes", "new contents")}[
+            self.writes
+        ]
         return frozenset([*writes, *[name for name in names if not getattr(self, name)]])
 
     def admitted(self, case: Case | None) -> Case | None:
@@ -140,11 +158,20 @@ FUNCTIONAL = Contract(writes="at the end", state="inputs", effects=False, aliasi
 """The graphs that compilers of torch pass to their passes: functional, state as inputs, copies into mutated inputs at the end.
 Callers restore aliases of outputs."""
 
-INFERENCE = Contract(writes="at the end", state="inputs", aliasing=False, random=False, training=False, effects=False)
+INFERENCE = Contract(
+    writes="at the end", state="inputs", aliasing=False, random=False, training=False, effects=False
+)
 """Functional graphs for inference."""
 
 POINTWISE = Contract(
-    writes="nowhere", aliasing=False, random=False, training=False, effects=False, views=False, regions=False, dynamic=False
+    writes="nowhere",
+    aliasing=False,
+    random=False,
+    training=False,
+    effects=False,
+    views=False,
+    regions=False,
+    dynamic=False,
 )
 """The simplest graphs: pure operators on fixed sizes."""
 
@@ -176,12 +203,30 @@ def lifted(case: Case) -> Case | None:
     if not all_tensors or _shares_state(program) or not places.keys() >= set(wrote):
         return None
     values = {name: slot.value.detach() for name, slot in slots.items()}
-    types = {name: TensorType(value.dtype, tuple(value.shape), str(device_of(value))) for name, value in values.items()}
-    inputs = [UserInput(types[spec.slot], spec.slot) if type(spec) is StateInput else spec for spec in specs]
-    outputs = [InputMutation(places[spec.slot]) if type(spec) is StateMutation else spec for spec in program.signature.outputs]
-    signature = evolve(program.signature, inputs=tuple(inputs), outputs=tuple(outputs), in_spec=None, out_spec=None, arg_names=())
+    types = {
+        name: TensorType(value.dtype, tuple(value.shape), str(device_of(value)))
+        for name, value in values.items()
+    }
+    inputs = [
+        UserInput(types[spec.slot], spec.slot) if type(spec) is StateInput else spec
+        for spec in specs
+    ]
+    outputs = [
+        InputMutation(places[spec.slot]) if type(spec) is StateMutation else spec
+        for spec in program.signature.outputs
+    ]
+    signature = evolve(
+        program.signature,
+        inputs=tuple(inputs),
+        outputs=tuple(outputs),
+        in_spec=None,
+        out_spec=None,
+        arg_names=(),
+    )
     calls = []
     for leaves in case.calls:
         rest = iter(leaves)
-        calls.append([values[spec.slot] if type(spec) is StateInput else next(rest) for spec in specs])
+        calls.append(
+            [values[spec.slot] if type(spec) is StateInput else next(rest) for spec in specs]
+        )
     return evolve(case, program=program.evolve(signature=signature, state=State()), calls=calls)

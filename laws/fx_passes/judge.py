@@ -91,7 +91,9 @@ class Judge:
         outcome = self.outcome(program)
         error = outcome.raised or outcome.refused
         if error is not None:
-            raise UnsupportedProgram(f"{self.name} raised {type(error).__name__}: {error}") from error
+            raise UnsupportedProgram(
+                f"{self.name} raised {type(error).__name__}: {error}"
+            ) from error
         return program if outcome.result is None else outcome.result
 
     def outcome(self, program: Program) -> Outcome:
@@ -112,11 +114,18 @@ class Judge:
         exports = self.called.over == "exported_program"
         run = self.called.on_export if exports else self.called.on_module
         over: Over = "exported_program" if exports else "graph_module"
-        watched = from_fx_pass(FxPass(partial(_watched, run, outcome), self.name, over, takes_fuel=False))
+        watched = from_fx_pass(
+            FxPass(partial(_watched, run, outcome), self.name, over, takes_fuel=False)
+        )
         # Drawn programs share the symbols of their sizes, so a guard on one would apply to all.
         values = [formal.meta.get("val") for formal in program.main.inputs]
-        env = next((value.fake_mode.shape_env for value in values if isinstance(value, FakeTensor)), None)
-        with warnings.catch_warnings(), new_guards(env) if env is not None else nullcontext[list[str]]([]) as guards:
+        env = next(
+            (value.fake_mode.shape_env for value in values if isinstance(value, FakeTensor)), None
+        )
+        with (
+            warnings.catch_warnings(),
+            new_guards(env) if env is not None else nullcontext[list[str]]([]) as guards,
+        ):
             warnings.simplefilter("ignore")  # a pass may warn
             try:
                 outcome.result = remove_effect_tokens(watched(program))
@@ -124,8 +133,12 @@ class Judge:
                 outcome.wrong.append(str(error))
             except PurefxError as error:
                 outcome.refused = None if outcome.raised else error
-        if guards and not (outcome.raised or outcome.refused):  # a compiler would check them before each call
-            outcome.refused = UnsupportedProgram(f"it holds only for sizes with {' and '.join(guards)}")
+        if guards and not (
+            outcome.raised or outcome.refused
+        ):  # a compiler would check them before each call
+            outcome.refused = UnsupportedProgram(
+                f"it holds only for sizes with {' and '.join(guards)}"
+            )
         return outcome
 
     @property
@@ -133,11 +146,27 @@ class Judge:
         """The laws of the pass, the most basic first, without the claims that it does not make."""
         wanted = {"aliasing": self.contract.aliasing, "values": self.contract.values}
         laws = (
-            Law("graph", "the result is a graph that runs, with the same inputs and outputs", self._graph),
-            Law("meaning", "outputs, mutated inputs and state are those of the program, in every call", _meaning),
+            Law(
+                "graph",
+                "the result is a graph that runs, with the same inputs and outputs",
+                self._graph,
+            ),
+            Law(
+                "meaning",
+                "outputs, mutated inputs and state are those of the program, in every call",
+                _meaning,
+            ),
             Law("effects", "prints and assertions stay, in order", self._effects),
-            Law("aliasing", "outputs share memory with inputs, state and one another as before", _aliasing),
-            Law("values", 'meta["val"] of a node, if it has one, is the value that runs', recorded_values.check),
+            Law(
+                "aliasing",
+                "outputs share memory with inputs, state and one another as before",
+                _aliasing,
+            ),
+            Law(
+                "values",
+                'meta["val"] of a node, if it has one, is the value that runs',
+                recorded_values.check,
+            ),
             Law("deterministic", "equal programs have equal results", self._deterministic),
             Law("again", "applied to its own result, the pass keeps the meaning too", self._again),
         )
@@ -152,22 +181,40 @@ class Judge:
         if found or result is case.program or not self.contract.assertions:
             return found
         expected = asserted(case.program, case.calls)
-        actual = [one for one in asserted(result, case.calls) if one in expected]  # more assertions are allowed
+        actual = [
+            one for one in asserted(result, case.calls) if one in expected
+        ]  # more assertions are allowed
         lost = [f"it no longer asserts {one}" for one in expected if one not in actual]
-        moved = [f"it asserts {', '.join(actual)}, instead of {', '.join(expected)}"] if actual != expected else []
+        moved = (
+            [f"it asserts {', '.join(actual)}, instead of {', '.join(expected)}"]
+            if actual != expected
+            else []
+        )
         return lost or moved
 
     def _deterministic(self, transform: Transform, case: Case) -> list[str]:
         first, second = transform(case.program), self.fresh(case.program).result
         same = second is None or digest(first) == digest(second)
-        return [] if same else [f"called again with an equal module, it returns a different result:\n{second}"]
+        return (
+            []
+            if same
+            else [f"called again with an equal module, it returns a different result:\n{second}"]
+        )
 
     def _again(self, transform: Transform, case: Case) -> list[str]:
         once = transform(case.program)
-        if once is case.program or self.contract.broken_by(flat := inline(once)) or _meaning(transform, case):
+        if (
+            once is case.program
+            or self.contract.broken_by(flat := inline(once))
+            or _meaning(transform, case)
+        ):
             return []
         outcome = self.fresh(flat)
-        return outcome.wrong if outcome.result is None else _meaning(lambda _: outcome.result or once, case)
+        return (
+            outcome.wrong
+            if outcome.result is None
+            else _meaning(lambda _: outcome.result or once, case)
+        )
 
 
 def _watched(run: Callable[..., Any], outcome: Outcome, given: Any) -> Any:
@@ -196,7 +243,9 @@ def _lint(module: torch.fx.GraphModule) -> list[str]:
             behind = dropwhile(lambda node: node.op != "output", inner.graph.nodes)
             late = [node.name for node in behind if node.op != "output" and node.is_impure()]
             if late:
-                found.append(f"{path or 'the graph'} has {', '.join(late)} after its output, where nothing runs")
+                found.append(
+                    f"{path or 'the graph'} has {', '.join(late)} after its output, where nothing runs"
+                )
     return found
 
 
@@ -211,21 +260,33 @@ def _meaning(transform: Transform, case: Case) -> list[str]:
     found = case.differences(case.meaning(result), case.meaning(case.program), *VALUES)
     if not found or not _draws(case.program):
         return found
-    (mine, actual), (theirs, expected) = (drawn_alone(program, case.calls) for program in (result, case.program))
+    (mine, actual), (theirs, expected) = (
+        drawn_alone(program, case.calls) for program in (result, case.program)
+    )
     found = case.differences(mine, theirs, *VALUES)
     if not found and actual != expected:
-        return [f"{actual} of the used random numbers are drawn independently, instead of {expected}"]
+        return [
+            f"{actual} of the used random numbers are drawn independently, instead of {expected}"
+        ]
     return found
 
 
 def _aliasing(transform: Transform, case: Case) -> list[str]:
     result = transform(case.program)
     # An output with the new contents of state shares memory with it once the state is written in place.
-    return [] if result is case.program else memory_differences(executable(result), executable(case.program), case.calls)
+    return (
+        []
+        if result is case.program
+        else memory_differences(executable(result), executable(case.program), case.calls)
+    )
 
 
 def _draws(program: Program) -> list[Node]:
-    return [node for _, node in program.nodes() if type(node.do) is Op and node.do.effects.random and not bodies_in(node.args)]
+    return [
+        node
+        for _, node in program.nodes()
+        if type(node.do) is Op and node.do.effects.random and not bodies_in(node.args)
+    ]
 
 
 def drawn_alone(program: Program, calls: Sequence[Sequence[Any]]) -> tuple[Meaning, int]:
@@ -247,20 +308,28 @@ def drawn_alone(program: Program, calls: Sequence[Sequence[Any]]) -> tuple[Meani
             count += 1
         else:
             # `dropout(x, 0.0)` draws numbers, but its result does not depend on them.
-            count += bool(value_differences(*[_seeded(number, target, args, kwargs) for number in range(2)]))
+            count += bool(
+                value_differences(*[_seeded(number, target, args, kwargs) for number in range(2)])
+            )
             # Ignore memory formats: numbers fill memory in its order.
-            args, kwargs = pytree.tree_map_only(torch.Tensor, torch.Tensor.contiguous, (args, kwargs))
+            args, kwargs = pytree.tree_map_only(
+                torch.Tensor, torch.Tensor.contiguous, (args, kwargs)
+            )
         return _seeded(7, target, args, kwargs)
 
     def pure(node: Node) -> Node:
         do = node.do
         if type(do) is not Op or not do.effects.random:
             return node
-        return node.evolve(do=evolve(do, effects=evolve(do.effects, random=False, random_unless=())))
+        return node.evolve(
+            do=evolve(do, effects=evolve(do.effects, random=False, random_unless=()))
+        )
 
     machine = _machine(_draws(program), draw)
     # Unused draws are dead code once they count as pure.
-    graphs = {name: graph.with_nodes(map(pure, graph.nodes)) for name, graph in program.graphs.items()}
+    graphs = {
+        name: graph.with_nodes(map(pure, graph.nodes)) for name, graph in program.graphs.items()
+    }
     with torch.no_grad():
         return evaluate(eliminate_dead_code(program.with_graphs(graphs)), calls, machine), count
 
@@ -273,7 +342,11 @@ def _seeded(number: int, target: Callable[..., Any], args: Any, kwargs: Any) -> 
 def _machine(nodes: Sequence[Node], function: Callable[..., Any]) -> TensorMachine:
     # A machine that replaces the operators of some nodes by a function of the operator and its arguments.
     machine = TensorMachine()
-    known = {do.name: partial(function, do.target) for node in nodes if type(do := node.do) is Op and do.target is not None}
+    known = {
+        do.name: partial(function, do.target)
+        for node in nodes
+        if type(do := node.do) is Op and do.target is not None
+    }
     machine.functions = {**known, **machine.functions}
     return machine
 
@@ -293,7 +366,9 @@ def asserted(program: Program, calls: Sequence[Sequence[Any]]) -> list[str]:
     >>> asserted(Program.of({"": Graph((), (), ())}), [()])
     []
     """
-    nodes = [node for _, node in program.nodes() if type(node.do) is Op and ASSERTION.match(node.do.name)]
+    nodes = [
+        node for _, node in program.nodes() if type(node.do) is Op and ASSERTION.match(node.do.name)
+    ]
     may_fail = [node for node in nodes if node.args[:1] != (True,)]
     observed: dict[str, None] = {}
 
@@ -311,5 +386,9 @@ def asserted(program: Program, calls: Sequence[Sequence[Any]]) -> list[str]:
 
 def _statement(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     # The text or the expected metadata; the pass may compute the condition differently.
-    details = [arg for arg in (*args[1:], *kwargs.values()) if isinstance(arg, str | torch.dtype | torch.device | list | tuple)]
+    details = [
+        arg
+        for arg in (*args[1:], *kwargs.values())
+        if isinstance(arg, str | torch.dtype | torch.device | list | tuple)
+    ]
     return ", ".join(map(repr, details)) or "a condition"

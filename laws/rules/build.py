@@ -57,7 +57,12 @@ class PatternFlow(MenuFlow):
     """
 
     def __init__(self, barred: Collection[str] = (), *, is_dynamic: bool = False) -> None:
-        self.barred = {*barred, "regions", *(("sizes",) if is_dynamic else ()), *(("in place",) if "writes" in barred else ())}
+        self.barred = {
+            *barred,
+            "regions",
+            *(("sizes",) if is_dynamic else ()),
+            *(("in place",) if "writes" in barred else ()),
+        }
         super().__init__(torch.fx.Graph(), Style(is_functional=False, is_strict=False), self.barred)
         self.is_dynamic = is_dynamic
         self.names = Names([])
@@ -74,12 +79,18 @@ class PatternFlow(MenuFlow):
 
     def add(self, node: Ref, operand: Operand, memory: object, slot: str | None = None) -> Value:
         """Store a value that is like an operand."""
-        self.given.append(Value(node, tensor_kind(operand.value.dtype, *operand.value.shape), memory, slot))
+        self.given.append(
+            Value(node, tensor_kind(operand.value.dtype, *operand.value.shape), memory, slot)
+        )
         return self.given[-1]
 
     def read(self, operand: Operand, kind: SlotKind, *, tied: bool = False) -> Value:
         """Add a slot like an operand and a read; ``tied`` shares the cell of an equal slot."""
-        kind = SlotKind.BUFFER if kind is SlotKind.PARAMETER and not operand.value.is_floating_point() else kind
+        kind = (
+            SlotKind.BUFFER
+            if kind is SlotKind.PARAMETER and not operand.value.is_floating_point()
+            else kind
+        )
         name = self.names.fresh(kind.value)
         equal = [first for _, other, first in self.slots.values() if repr(other) == repr(operand)]
         first = equal[0] if tied and equal else name
@@ -94,11 +105,19 @@ class PatternFlow(MenuFlow):
             for name, (kind, operand, first) in self.slots.items():
                 tensor: Any = operand.at(call, len(found) + 1)
                 tensor = torch.nn.Parameter(tensor) if kind is SlotKind.PARAMETER else tensor
-                new = Slot(kind, tensor, len(found), len(found), persistent=kind is not SlotKind.CONSTANT)
+                new = Slot(
+                    kind, tensor, len(found), len(found), persistent=kind is not SlotKind.CONSTANT
+                )
                 found[join(path, name)] = found.get(join(path, first), new)
         return State(tuple(found), pmap(found))
 
-    def node(self, target: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> Any:  # noqa: ARG002
+    def node(
+        self,
+        target: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        result: Any,  # noqa: ARG002
+    ) -> Any:
         """Add a node; return a reference to it."""
         name = self.names.fresh(target.__name__.partition(".")[0])
         named = tuple([(key, _arg(value)) for key, value in kwargs.items()])
@@ -121,7 +140,9 @@ class PatternFlow(MenuFlow):
             known[node.name] = dict(enumerate(args[0])).get(args[1])
         else:
             assert type(node.do) is Op and node.do.target is not None
-            known[node.name] = self.emit(node.do.target, *args, **{key: thawed(arg, leaf) for key, arg in node.kwargs})
+            known[node.name] = self.emit(
+                node.do.target, *args, **{key: thawed(arg, leaf) for key, arg in node.kwargs}
+            )
         # An assertion has no value.
         return known[node.name] is not None or len(self.nodes) > count
 
@@ -142,7 +163,10 @@ def _few(pick: Pick, name: str, most: int) -> int:
     return max(0, pick(name, range(2 * most + 1)) - most)  # 0 about half of the time
 
 
-KINDS = {kind.value: kind for kind in SlotKind} | {"read": SlotKind.PARAMETER, "tied": SlotKind.BUFFER}
+KINDS = {kind.value: kind for kind in SlotKind} | {
+    "read": SlotKind.PARAMETER,
+    "tied": SlotKind.BUFFER,
+}
 """The sources that read state."""
 
 FEEDS = ("input",) * 8 + (
@@ -158,9 +182,16 @@ OF: Mapping[str, tuple[str, ...]] = {
 """The sources with a feature; those with sizes have literal ones."""
 
 
-THROUGH: Mapping[str, tuple[Callable[[torch.Tensor], torch.Tensor], Any, Callable[[torch.Tensor], tuple[Any, ...]]]] = {
+THROUGH: Mapping[
+    str,
+    tuple[Callable[[torch.Tensor], torch.Tensor], Any, Callable[[torch.Tensor], tuple[Any, ...]]],
+] = {
     "transposed": (lambda it: it.transpose(0, -1), aten.transpose.int, lambda _: (0, -1)),
-    "part": (lambda it: torch.cat([it[:1], it]), aten.slice.Tensor, lambda like: (0, 1, len(like) + 1)),
+    "part": (
+        lambda it: torch.cat([it[:1], it]),
+        aten.slice.Tensor,
+        lambda like: (0, 1, len(like) + 1),
+    ),
     "expanded": (lambda it: it[:1], aten.expand.default, lambda like: ([*like.shape],)),
     "copied": (torch.Tensor.clone, aten.clone.default, lambda _: ()),
 }
@@ -181,7 +212,11 @@ def supplied(flow: PatternFlow, operand: Operand, feed: str) -> Value:
     """
     like = operand.value
     wanted = (like.dtype, tuple(map(str, like.shape)))
-    there = [value for value in (*flow.given, *flow.values) if (value.kind.dtype, value.kind.dims) == wanted][::-1]
+    there = [
+        value
+        for value in (*flow.given, *flow.values)
+        if (value.kind.dtype, value.kind.dims) == wanted
+    ][::-1]
     feed = "input" if any(feed in OF[what] for what in flow.barred & OF.keys()) else feed
     found: Value | None = None
     if feed in KINDS:
@@ -216,7 +251,12 @@ SIZE = Sym("s0")
 
 
 def build(
-    pick: Pick, pool: Sequence[Instance], *, near: bool = False, is_flat: bool = False, barred: Collection[str] = ()
+    pick: Pick,
+    pool: Sequence[Instance],
+    *,
+    near: bool = False,
+    is_flat: bool = False,
+    barred: Collection[str] = (),
 ) -> Case | None:
     """Build a program around patterns; return None if it is invalid or does not run.
 
@@ -229,7 +269,9 @@ def build(
     """
     place = pick("place", (ROOT,) * 5 + (SHARED, SHARED, TWICE, BRANCH))
     place = ROOT if "regions" in barred or (is_flat and place != BRANCH) else place
-    is_dynamic = pick("dynamic", (False, False, True, True)) and place == ROOT and "dynamic" not in barred
+    is_dynamic = (
+        pick("dynamic", (False, False, True, True)) and place == ROOT and "dynamic" not in barred
+    )
     flow = PatternFlow((*barred, *(IN_BRANCHES if place == BRANCH else ())), is_dynamic=is_dynamic)
     results: list[Value] = []
     finite: dict[str, float] = {}
@@ -242,7 +284,10 @@ def build(
     for _ in range(_few(pick, "after", 3)):
         flow.step(pick)
     # Half of the time, return nothing else: most values of a large pattern are inner ones, and outputs would use them.
-    outputs = [*results, *[flow.value(pick("output", range(10))) for _ in range(_few(pick, "outputs", 2))]]
+    outputs = [
+        *results,
+        *[flow.value(pick("output", range(10))) for _ in range(_few(pick, "outputs", 2))],
+    ]
     if place == BRANCH:  # results of branches must not be operands
         outputs = [flow.emit(aten.clone.default, value) for value in outputs]
     size = _growing(flow)
@@ -251,7 +296,12 @@ def build(
         program = lift_state(program) if place == ROOT else program
     program = program.evolve(facts=FLAT) if is_flat else program
     operands = [*enumerate(flow.inputs.values())]
-    calls = tuple([tuple([operand.at(call, index, size) for index, operand in operands]) for call in range(CALLS)])
+    calls = tuple(
+        [
+            tuple([operand.at(call, index, size) for index, operand in operands])
+            for call in range(CALLS)
+        ]
+    )
     try:
         program = infer(program)
     except PurefxError:
@@ -273,7 +323,9 @@ def drawn_around(pool: Sequence[Instance], **options: Any) -> st.SearchStrategy[
     >>> [node.name for node in find(drawn_around([found]), lambda case: case is not None).program.main.nodes]
     ['relu', 'mul']
     """
-    return st.composite(lambda draw: build(lambda _, choices: draw(_sampled(choices)), pool, **options))()
+    return st.composite(
+        lambda draw: build(lambda _, choices: draw(_sampled(choices)), pool, **options)
+    )()
 
 
 _sampled = cache(st.sampled_from)
@@ -294,28 +346,53 @@ def _hit(
     for number, (name, operand) in enumerate(found.leaves):
         feed = pick("feed", FEEDS) if number < 4 else FEEDS[0]
         source = found.sources.get(name, feed)
-        known[name] = supplied(flow, operand, feed if source == "read" and feed in ("parameter", "buffer", "tied") else source)
-    finite.update([(known[name].node.name, 0.5) for name, operand in found.leaves if operand.is_finite])
+        known[name] = supplied(
+            flow,
+            operand,
+            feed if source == "read" and feed in ("parameter", "buffer", "tied") else source,
+        )
+    finite.update(
+        [(known[name].node.name, 0.5) for name, operand in found.leaves if operand.is_finite]
+    )
     entries: Sequence[int] = range(len(MENU))
     places: list[int] = []
-    if len(found.nodes) > 1 and (pick("between", range(4)) == 3 or (is_flat and pick("written", range(3)) == 1)):
-        entries = tuple([number for number in entries if MENU[number] in DOING["in place"]]) if is_flat else entries
-        places = [pick("behind", range(min(4, len(found.nodes) - 1))) for _ in range(pick("steps", (1, 2)))]
+    if len(found.nodes) > 1 and (
+        pick("between", range(4)) == 3 or (is_flat and pick("written", range(3)) == 1)
+    ):
+        entries = (
+            tuple([number for number in entries if MENU[number] in DOING["in place"]])
+            if is_flat
+            else entries
+        )
+        places = [
+            pick("behind", range(min(4, len(found.nodes) - 1)))
+            for _ in range(pick("steps", (1, 2)))
+        ]
     for number, node in enumerate(found.nodes):
         if not flow.put(node, known):
             return []
         for _ in range(places.count(number)):
             flow.step(pick, entries)
-    finite.update([(known[name].node.name, 1.0) for name in found.finite if type(known.get(name)) is Value])
+    finite.update(
+        [(known[name].node.name, 1.0) for name in found.finite if type(known.get(name)) is Value]
+    )
     end = pick("end", (0,) * 10 + (0, 1, 2, 3, 4))
-    return [used for result in found.results for used in _ended(flow, end, known[result], known[next(iter(found.nodes)).name])]
+    return [
+        used
+        for result in found.results
+        for used in _ended(flow, end, known[result], known[next(iter(found.nodes)).name])
+    ]
 
 
 def _ended(flow: PatternFlow, end: int, result: Value, first: Any) -> list[Value]:
     if end == 1:
         return [result]
     if end == 2:
-        return [result if "views" in flow.barred else flow.emit(aten.transpose.int, result, 0, -1, of=result) or result]
+        return [
+            result
+            if "views" in flow.barred
+            else flow.emit(aten.transpose.int, result, 0, -1, of=result) or result
+        ]
     if end == 3 and "writes" not in flow.barred:
         flow.emit(aten.add_.Tensor, result, 1, of=result)
     found = [flow.emit(aten.mul.Tensor, result, 2)]
@@ -330,14 +407,24 @@ def _runs(case: Case, finite: Mapping[str, float]) -> bool:
     # Values that a pattern computes from them may overflow. Both are bounded by a power of the largest number.
 
     def seen(_: str, part: Any, value: Any) -> None:
-        is_real = isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex())
-        if is_real and part.name in finite and not (value.abs() <= torch.finfo(value.dtype).max ** finite[part.name]).all():
+        is_real = isinstance(value, torch.Tensor) and (
+            value.is_floating_point() or value.is_complex()
+        )
+        if (
+            is_real
+            and part.name in finite
+            and not (value.abs() <= torch.finfo(value.dtype).max ** finite[part.name]).all()
+        ):
             raise OverflowError(part.name)
 
     try:
-        for leaves_alone in (None, written_state(case.program)) if finite else (None,):  # a caller may write returned state
+        for leaves_alone in (
+            (None, written_state(case.program)) if finite else (None,)
+        ):  # a caller may write returned state
             with seeded(0), torch.no_grad():
-                evaluate(case.program, case.calls, TensorMachine(), seen=seen, leaves_alone=leaves_alone)
+                evaluate(
+                    case.program, case.calls, TensorMachine(), seen=seen, leaves_alone=leaves_alone
+                )
         return not case.computed(false_values, case.program)
     except Exception:  # noqa: BLE001  operators raise any exceptions
         return False
@@ -345,24 +432,47 @@ def _runs(case: Case, finite: Mapping[str, float]) -> bool:
 
 def _growing(flow: PatternFlow) -> int:
     # The size to replace by a symbol: the most frequent one of inputs, or 0.  The user's operands keep their sizes.
-    sizes = Counter([size for operand in flow.inputs.values() for size in operand.value.shape if size > 1])
+    sizes = Counter(
+        [size for operand in flow.inputs.values() for size in operand.value.shape if size > 1]
+    )
     is_own = any(operand.style == "given" for operand in flow.inputs.values())
-    return max(sizes, key=lambda size: (sizes[size], size), default=0) if flow.is_dynamic and not is_own else 0
+    return (
+        max(sizes, key=lambda size: (sizes[size], size), default=0)
+        if flow.is_dynamic and not is_own
+        else 0
+    )
 
 
 def _placed(flow: PatternFlow, place: str, outputs: list[Value], size: int) -> Program:
     # The program with the outputs; a size, if not 0, is replaced by a symbol.
     args = tuple(map(Ref, flow.inputs))
-    body = Graph(tuple([Input(arg.name) for arg in args]), tuple(flow.nodes), tuple([value.node for value in outputs]))
+    body = Graph(
+        tuple([Input(arg.name) for arg in args]),
+        tuple(flow.nodes),
+        tuple([value.node for value in outputs]),
+    )
     frames = FRAMES.get(place, ())
     graphs, facts = {"": body}, TREE | {"outlined"} if frames else TREE
-    calls = [Node(f"call_{number}", Call(frame, "body"), args) for number, frame in enumerate(frames)]
+    calls = [
+        Node(f"call_{number}", Call(frame, "body"), args) for number, frame in enumerate(frames)
+    ]
     if place == BRANCH:  # both branches are equal, so that any results have equal strides
-        calls = [Node("cond", op_of(torch.ops.higher_order.cond), (True, Body("body"), Body("body"), args))]
+        calls = [
+            Node(
+                "cond", op_of(torch.ops.higher_order.cond), (True, Body("body"), Body("body"), args)
+            )
+        ]
     if calls:
-        items = [(call, Node(f"{call.name}_{n}", GETITEM, (Ref(call.name), n))) for call in calls for n in range(len(outputs))]
+        items = [
+            (call, Node(f"{call.name}_{n}", GETITEM, (Ref(call.name), n)))
+            for call in calls
+            for n in range(len(outputs))
+        ]
         nodes = dict.fromkeys([node for pair in items for node in pair])
-        graphs = {"": Graph(body.inputs, tuple(nodes), tuple([Ref(item.name) for _, item in items])), "body": body}
+        graphs = {
+            "": Graph(body.inputs, tuple(nodes), tuple([Ref(item.name) for _, item in items])),
+            "body": body,
+        }
     specs = list[UserInput]()
     for name, operand in flow.inputs.items():
         shape = tuple([SIZE if one == size > 0 else one for one in operand.value.shape])
@@ -370,4 +480,6 @@ def _placed(flow: PatternFlow, place: str, outputs: list[Value], size: int) -> P
     signature = Signature(tuple(specs), (UserOutput(),) * len(graphs[""].output))
     constraints = Constraints((Range(SIZE, 2, None),) if size else ())
     paths = tuple({frame.path: None for frame in frames}) or ("",)
-    return Program.of(graphs, state=flow.state(paths), signature=signature, constraints=constraints, facts=facts)
+    return Program.of(
+        graphs, state=flow.state(paths), signature=signature, constraints=constraints, facts=facts
+    )

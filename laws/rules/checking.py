@@ -20,7 +20,15 @@ from ...ir.verify import verify
 from ...transforms import Fuel, Transformation
 from ...transforms.rules.rule import Rule, RuleSet
 from ..asking import Source, name_of
-from ..checking import NothingChecked, Report, WrongQuestion, broken, cases_of, check_question, seed_of
+from ..checking import (
+    NothingChecked,
+    Report,
+    WrongQuestion,
+    broken,
+    cases_of,
+    check_question,
+    seed_of,
+)
 from ..evaluate import Tolerance
 from ..law import FUEL, GENERIC, Case, Law, Transform, law, memory
 from ..provenance import provenance
@@ -81,7 +89,17 @@ OF_RULES = (memory, inferred, recorded_values, provenance)
 RULE_LAWS: tuple[Law, ...] = (*GENERIC, *OF_RULES, *FUEL)
 """The laws of every rule: the generic laws, unchanged shared memory, right fake values."""
 
-QUICK = {"valid", "meaning", "effects", "idempotent", "no-op", "frame", "state", "text", *(each.name for each in OF_RULES)}
+QUICK = {
+    "valid",
+    "meaning",
+    "effects",
+    "idempotent",
+    "no-op",
+    "frame",
+    "state",
+    "text",
+    *(each.name for each in OF_RULES),
+}
 """Laws about the results of one and two applications; the others are tested on fewer programs."""
 
 STATE, REPEATED = frozenset({"state", "written results"}), frozenset({"idempotent", "unfinished"})
@@ -100,7 +118,9 @@ class Once:
     """
 
     transform: Transformation
-    known: dict[int, tuple[Program, Program, list[str]]] = field(factory=dict, init=False, repr=False)
+    known: dict[int, tuple[Program, Program, list[str]]] = field(
+        factory=dict, init=False, repr=False
+    )
 
     @property
     def name(self) -> str:
@@ -176,7 +196,9 @@ def check_rule(
     limits = Tolerance(rtol, atol)
     asked, own, rules = _checked(rule, laws, examples, programs, operands, limits)
     # A rule that is applied once matches its own results in the next call only.
-    without = (STATE if changes_state else frozenset()) | (REPEATED if any(each.once for each in rule.rules) else frozenset())
+    without = (STATE if changes_state else frozenset()) | (
+        REPEATED if any(each.once for each in rule.rules) else frozenset()
+    )
     asked = [each for each in asked if each.name not in without]
     count, number = share(EXAMPLES) if examples is None else examples, seed_of(seed)
     once = Once(rule.transformation)
@@ -190,7 +212,9 @@ def check_rule(
         error = broken(once, [law for law in asked if law.name in QUICK], cases, source)
         if error is None:
             chosen = sorted(cases, key=lambda case: -len(once.matches(case.program)))[:most]
-            error = broken(rule.transformation, [law for law in asked if law.name not in QUICK], chosen, source)
+            error = broken(
+                rule.transformation, [law for law in asked if law.name not in QUICK], chosen, source
+            )
         if error is not None:
             raise error.with_traceback(None) from None
 
@@ -205,34 +229,56 @@ def check_rule(
     given = [case for each in own if (case := prepared(each))]
     test(given, ASKED_ALL)
     hits = sorted([hit for each in found for hit in each.hits], key=lambda hit: hit.size)
-    small = [simplest(hit, **choices) for number, hit in enumerate(hits) for choices in ({}, VARIED[number % len(VARIED)])]
+    small = [
+        simplest(hit, **choices)
+        for number, hit in enumerate(hits)
+        for choices in ({}, VARIED[number % len(VARIED)])
+    ]
     test([case for each in small if (case := prepared(each))], ASKED_ALL // 4)
     cases: list[Case] = []
     if found:
-        pool = [one for several in zip_longest(*[each.pool for each in found]) for one in several if one is not None]
-        made, missed, pure = (drawn_around(pool, **each).map(prepared) for each in ({}, {"near": True}, {"barred": ("writes",)}))
+        pool = [
+            one
+            for several in zip_longest(*[each.pool for each in found])
+            for one in several
+            if one is not None
+        ]
+        made, missed, pure = (
+            drawn_around(pool, **each).map(prepared)
+            for each in ({}, {"near": True}, {"barred": ("writes",)})
+        )
         source = Source(made, count, number, limits, LONGEST, seconds=SECONDS)
         cases = source.cases()
         if 2 * sum(bool(once.matches(case.program)) for case in cases) < len(cases):
             # Programs of one run are similar, and a write bars results that alias operands: draw a run without writes before
             # the rule counts as not matching.
-            cases += evolve(source, strategy=pure, count=max(count, LEAST), number=number + 1).cases()
+            cases += evolve(
+                source, strategy=pure, count=max(count, LEAST), number=number + 1
+            ).cases()
         test(cases, ASKED_ALL, source)
         source = evolve(source, strategy=missed, count=-(-count // NEAR))
         test(source.cases(), ASKED_ALL // 4, source)
-    changed, mine = ([case for case in each if once.matches(case.program)] for each in (cases, given))
+    changed, mine = (
+        [case for case in each if once.matches(case.program)] for each in (cases, given)
+    )
     report = Report(once.name, len(asked), len(cases), len(changed), 0, len(given), len(mine))
     if not cases and not mine:
-        raise NothingChecked(f"{once.name} matched in none of {len(given)} programs, so nothing was checked. {ADVICE}")
+        raise NothingChecked(
+            f"{once.name} matched in none of {len(given)} programs, so nothing was checked. {ADVICE}"
+        )
     if 2 * len(changed) < len(cases):
-        tried = "; ".join([f"{each.rule.name} on {', '.join(map(repr, each.pool[:4]))}" for each in found])
+        tried = "; ".join(
+            [f"{each.rule.name} on {', '.join(map(repr, each.pool[:4]))}" for each in found]
+        )
         raise NothingChecked(
             f"{once.name} matched in {len(changed)} of {len(cases)} programs that were drawn around it, less than half, so "
             f"little was checked.\nTried: {tried} ...\n{ADVICE}"
         )
     names = {name for case in changed for name in once.matches(case.program)}
     if never := [each.name for each in rules if cases and each.name not in names]:
-        raise NothingChecked(f"{', '.join(never)} never matched because other rules of {once.name} match first. {ADVICE}")
+        raise NothingChecked(
+            f"{', '.join(never)} never matched because other rules of {once.name} match first. {ADVICE}"
+        )
     return report
 
 
@@ -242,12 +288,16 @@ def _checked(
     if not isinstance(rule, RuleSet):
         raise WrongQuestion(f"check_rule takes a rule, px.rule(...), not a {type(rule).__name__}")
     ways = operands.values() if isinstance(operands, Mapping) else (operands,)
-    if not all(each is None or callable(each) or isinstance(each, st.SearchStrategy) for each in ways):
+    if not all(
+        each is None or callable(each) or isinstance(each, st.SearchStrategy) for each in ways
+    ):
         raise WrongQuestion(
             "operands is a strategy of tuples or a function of `draw` that returns one, or a dict of these by rule"
         )
     own, numbers = cases_of(programs), (limits.rtol, limits.atol)
-    asked = check_question(rule.transformation, laws, "flat", "aten", examples, given=bool(own), tolerances=numbers)
+    asked = check_question(
+        rule.transformation, laws, "flat", "aten", examples, given=bool(own), tolerances=numbers
+    )
     _ = rule.index  # raises if a rule has no replacement
     rules = [each for each in rule.rules if each.variables]
     if not rules and not own:
@@ -288,7 +338,9 @@ class Found:
             hit = evolve(instance, sources={**dict.fromkeys(names, source), **instance.sources})
             if self._matches(hit):
                 for name in names:
-                    fewer = evolve(hit, sources={one: kind for one, kind in hit.sources.items() if one != name})
+                    fewer = evolve(
+                        hit, sources={one: kind for one, kind in hit.sources.items() if one != name}
+                    )
                     hit = fewer if self._matches(fewer) else hit
                 return hit
         return None
@@ -310,7 +362,11 @@ class Found:
             return f"{name}: the pattern raised on all operands that were tried"
         first = min(self.misses, key=lambda one: one.size)
         operators = ", ".join([node.do.name for node in first.nodes if type(node.do) is Op])
-        why = "its condition (where=) was false for all" if self.rule.where else f"it looks for {self.rule.pattern!r}"
+        why = (
+            "its condition (where=) was false for all"
+            if self.rule.where
+            else f"it looks for {self.rule.pattern!r}"
+        )
         return (
             f"{name} ran on {len(self.misses)} operands and did not match; {why}. "
             f"On {first!r} torch traces the pattern to {operators}"

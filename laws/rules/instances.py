@@ -92,7 +92,15 @@ class Operand:
     def _numbers(self, call: int) -> Sequence[float]:
         dtype, is_unusual = self.value.dtype, call == CALLS - 1 and not self.finite
         if dtype.is_floating_point:
-            return BETWEEN if self.style == "between" else FRACTIONS if call == 1 else SPECIAL if is_unusual else ORDINARY
+            return (
+                BETWEEN
+                if self.style == "between"
+                else FRACTIONS
+                if call == 1
+                else SPECIAL
+                if is_unusual
+                else ORDINARY
+            )
         if self.style == "few" or dtype is torch.bool:
             return FEW
         return (*WHOLE, torch.iinfo(dtype).min, torch.iinfo(dtype).max) if is_unusual else WHOLE
@@ -183,12 +191,18 @@ class Way:
         if isinstance(part, slice):
             return slice(self._value(part.start), self._value(part.stop), self._value(part.step))
         if isinstance(part, list | tuple):
-            several = [self._value(each) if role(each) == "rest" else [self._value(each)] for each in part]
-            return (list if isinstance(part, list) else tuple)([item for each in several for item in each])
+            several = [
+                self._value(each) if role(each) == "rest" else [self._value(each)] for each in part
+            ]
+            return (list if isinstance(part, list) else tuple)(
+                [item for each in several for item in each]
+            )
         if not isinstance(part, fx.Node):
             return part
         if part not in self.known:
-            self.known[part] = part.meta["tensor"] if role(part) == "tensor" else self._computed(part)
+            self.known[part] = (
+                part.meta["tensor"] if role(part) == "tensor" else self._computed(part)
+            )
         return self.known[part]
 
     def _settled(self, part: Part) -> Part:
@@ -200,12 +214,18 @@ class Way:
     def _computed(self, part: fx.Node) -> Any:
         operands: Any = part.args[:1] if role(part) == "through" else part.all_input_nodes
         pairs = [(operand, self._settled(operand)) for operand in operands]
-        new = {one: operand for operand, one in pairs if role(one) == "variable" and one not in self.known}
+        new = {
+            one: operand
+            for operand, one in pairs
+            if role(one) == "variable" and one not in self.known
+        }
         values = [self._value(one) for _, one in pairs if one not in new]
         for _ in range(TRIES * len(new)):
             near = [value for value in values if isinstance(value, torch.Tensor)]
             for variable, operand in new.items():
-                self.drawn[variable] = found = _candidate(self.draw, kinds_of(part, operand), near, self.tensors)
+                self.drawn[variable] = found = _candidate(
+                    self.draw, kinds_of(part, operand), near, self.tensors
+                )
                 near += [one.value for one in leaves_of([found])[:1]]
                 self.known[variable] = pytree.tree_map(lambda one: one.value, found)
             with suppress(Exception):  # operators raise any exceptions
@@ -215,9 +235,16 @@ class Way:
     def _result(self, part: fx.Node) -> Any:
         if role(part) == "through":
             return self.chosen[chain_of(part)](self._value(part.args[0]))
-        (*args,), kwargs = self._value(part.args), {key: self._value(each) for key, each in part.kwargs.items()}
+        (*args,), kwargs = (
+            self._value(part.args),
+            {key: self._value(each) for key, each in part.kwargs.items()},
+        )
         target: Any = part.target
-        return getattr(args.pop(0), target)(*args, **kwargs) if part.op == "call_method" else target(*args, **kwargs)
+        return (
+            getattr(args.pop(0), target)(*args, **kwargs)
+            if part.op == "call_method"
+            else target(*args, **kwargs)
+        )
 
 
 def kinds_of(part: fx.Node, operand: fx.Node) -> list[str]:
@@ -236,11 +263,19 @@ def kinds_of(part: fx.Node, operand: fx.Node) -> list[str]:
     for overload, (given, *_) in operator_of(part).overloads.items():
         for one in schema_of(overload).arguments:
             value, kind = given.get(one.name), str(one.real_type).replace("SymInt", "int")
-            kinds = [kind.removeprefix("Optional[").removesuffix("]"), "None"] if kind.startswith("Optional[") else [kind]
+            kinds = (
+                [kind.removeprefix("Optional[").removesuffix("]"), "None"]
+                if kind.startswith("Optional[")
+                else [kind]
+            )
             if value is operand:
                 found.update(kinds, {HINTS[one.name]} if one.name in HINTS else ())
             elif isinstance(value, list | tuple) and operand in value:
-                found.add(kinds[0] if role(operand) == "rest" else kinds[0].removeprefix("List[").removesuffix("]"))
+                found.add(
+                    kinds[0]
+                    if role(operand) == "rest"
+                    else kinds[0].removeprefix("List[").removesuffix("]")
+                )
     return sorted(found, key=lambda kind: (kind != "Tensor", kind))
 
 
@@ -268,9 +303,14 @@ def ways_of(pattern: Pattern, draw: random.Random) -> Iterator[Way]:
             several[part] = range(len(part.args))
         elif role(part) == "through":
             _, _, views, casts = part.args
-            several[chain_of(part)] = BOTH if views and casts else VIEWS if views else (VIEWS[0], *CASTS)
+            several[chain_of(part)] = (
+                BOTH if views and casts else VIEWS if views else (VIEWS[0], *CASTS)
+            )
     for turn in count():
-        chosen = {key: each[turn] if turn < len(each) else draw.choice(each) for key, each in several.items()}
+        chosen = {
+            key: each[turn] if turn < len(each) else draw.choice(each)
+            for key, each in several.items()
+        }
         yield Way(pattern, chosen, draw)
 
 
@@ -295,29 +335,59 @@ LITERALS: dict[str, tuple[Any, ...]] = {
     "number": (2, 0.5, 1, -1.5, 0, 3.0, 8.0, 1.0, -0.0),
     "bool": (False, True),
     "str": ("none", "tanh", "floor", "trunc", "mean", "sum"),
-    "ScalarType": (torch.float32, torch.float64, torch.float16, torch.int64, torch.bool, torch.int32),
+    "ScalarType": (
+        torch.float32,
+        torch.float64,
+        torch.float16,
+        torch.int64,
+        torch.bool,
+        torch.int32,
+    ),
     "None": (None,),
 }
 
-HINTS = {"mask": "mask", "attn_mask": "mask", "condition": "mask", "indices": "index", "index": "index", "target": "index"}
+HINTS = {
+    "mask": "mask",
+    "attn_mask": "mask",
+    "condition": "mask",
+    "indices": "index",
+    "index": "index",
+    "target": "index",
+}
 """Names of parameters that accept boolean tensors, or indices."""
 
 TRIES = 24
 """The number of candidates for the variables of one operator in an attempt."""
 
 
-def _candidate(draw: random.Random, kinds: Sequence[str], near: Sequence[torch.Tensor], tensors: float) -> Any:
-    known = [kind for kind in kinds if kind in LITERALS or kind in ("Tensor", "List[Tensor]", "List[int]")]
+def _candidate(
+    draw: random.Random, kinds: Sequence[str], near: Sequence[torch.Tensor], tensors: float
+) -> Any:
+    known = [
+        kind
+        for kind in kinds
+        if kind in LITERALS or kind in ("Tensor", "List[Tensor]", "List[int]")
+    ]
     plain = [kind for kind in known if kind != "None"]
     if not plain or ("None" in known and draw.random() < 0.25):
         return Operand(None)
     kind = plain[0] if draw.random() < tensors else draw.choice(plain[1:] or plain)
     match kind:
         case "Tensor":
-            return _tensor(draw, near, next((one for one in kinds if one in HINTS.values() and draw.random() < 0.8), ""))
+            return _tensor(
+                draw,
+                near,
+                next((one for one in kinds if one in HINTS.values() and draw.random() < 0.8), ""),
+            )
         case "List[Tensor]":
             first = _tensor(draw, near)
-            return [first, *[first if draw.random() < 0.7 else _tensor(draw, [first.value]) for _ in range(draw.randint(0, 2))]]
+            return [
+                first,
+                *[
+                    first if draw.random() < 0.7 else _tensor(draw, [first.value])
+                    for _ in range(draw.randint(0, 2))
+                ],
+            ]
         case "List[int]":
             return Operand(_sizes(draw, list(draw.choice(near).shape) if near else [2, 2]))
         case _:
@@ -330,14 +400,23 @@ def _tensor(draw: random.Random, near: Sequence[torch.Tensor], hint: str = "") -
     elif near:
         other = draw.choice(near)
         shape = draw.choice(_related(tuple(other.shape), draw))
-        dtype = other.dtype if draw.random() < 0.85 else draw.choice((*DTYPES, torch.bool, torch.bool, torch.int64))
+        dtype = (
+            other.dtype
+            if draw.random() < 0.85
+            else draw.choice((*DTYPES, torch.bool, torch.bool, torch.int64))
+        )
     else:
-        shape, dtype = draw.choice(SHAPES) if draw.random() < 0.6 else draw.choice(SHAPES[:3]), draw.choice(DTYPES)
+        shape, dtype = (
+            draw.choice(SHAPES) if draw.random() < 0.6 else draw.choice(SHAPES[:3]),
+            draw.choice(DTYPES),
+        )
     dtype = {"mask": torch.bool, "index": torch.int64}.get(hint, dtype)
     is_signed = draw.random() < (0.85 if dtype.is_floating_point else 0.5) and hint != "index"
     style = "signed" if is_signed else "between" if dtype.is_floating_point else "few"
     found = Operand(torch.empty(shape, dtype=dtype), style)
-    return Operand(found.at(0), style, finite=dtype is torch.bfloat16)  # the sign of NaN depends on strides
+    return Operand(
+        found.at(0), style, finite=dtype is torch.bfloat16
+    )  # the sign of NaN depends on strides
 
 
 def _related(shape: tuple[int, ...], draw: random.Random) -> list[tuple[int, ...]]:
@@ -346,8 +425,20 @@ def _related(shape: tuple[int, ...], draw: random.Random) -> list[tuple[int, ...
     found: list[tuple[int, ...]] = [shape, shape, shape, (), draw.choice(SHAPES)]
     if shape:
         channels, place = shape[min(1, len(shape) - 1)], draw.randrange(len(shape))
-        found += [shape[-1:], (number, shape[-1]), (shape[-1], number), (channels,), shape[:1], shape[1:], (number, *shape)]
-        found += [(*shape[:place], 1, *shape[place + 1 :]), (*shape[:-1], number), (*shape[:-2], number, *shape[-1:])]
+        found += [
+            shape[-1:],
+            (number, shape[-1]),
+            (shape[-1], number),
+            (channels,),
+            shape[:1],
+            shape[1:],
+            (number, *shape),
+        ]
+        found += [
+            (*shape[:place], 1, *shape[place + 1 :]),
+            (*shape[:-1], number),
+            (*shape[:-2], number, *shape[-1:]),
+        ]
         found += [(*shape[:-2], *shape[:-3:-1]), (*shape[:-2], shape[-1], number)]
     if len(shape) > 2:
         found += [(number, shape[1], *([draw.choice((1, 3))] * (len(shape) - 2)))] * 2
@@ -357,8 +448,28 @@ def _related(shape: tuple[int, ...], draw: random.Random) -> list[tuple[int, ...
 def _sizes(draw: random.Random, shape: list[int]) -> list[int]:
     # Sizes for reshape and expand, dimensions, permutations, strides and kernels.
     count, axes = len(shape), list(range(len(shape)))
-    found = [shape, [-1], [math.prod(shape)], shape[::-1], [1, *shape], [2, *shape], shape[-1:], shape[-1:], shape[-2:]]
-    found += [axes[::-1], axes[:1], [-1], [-1, -2], [1], [2], [0], [*shape[:-2], -1], [*shape[:-1], 1, *shape[-1:]]]
+    found = [
+        shape,
+        [-1],
+        [math.prod(shape)],
+        shape[::-1],
+        [1, *shape],
+        [2, *shape],
+        shape[-1:],
+        shape[-1:],
+        shape[-2:],
+    ]
+    found += [
+        axes[::-1],
+        axes[:1],
+        [-1],
+        [-1, -2],
+        [1],
+        [2],
+        [0],
+        [*shape[:-2], -1],
+        [*shape[:-1], 1, *shape[-1:]],
+    ]
     return draw.choice([*found, [1] * count, [2] * count, [0] * max(count - 2, 1), [1, 1], [2, 2]])
 
 
@@ -384,13 +495,32 @@ GIVEN = 40
 
 COARSE = (torch.float16, torch.bfloat16)
 
-IRRELEVANT = ("device", "layout", "memory_format", "pin_memory", "generator", "non_blocking", "copy", "requires_grad")
+IRRELEVANT = (
+    "device",
+    "layout",
+    "memory_format",
+    "pin_memory",
+    "generator",
+    "non_blocking",
+    "copy",
+    "requires_grad",
+)
 """Parameters that patterns ignore."""
 
-OF_NONE: Mapping[str, Any] = {"Optional[int]": 0, "Optional[float]": 0.5, "Optional[number]": 0.5, "Optional[str]": "floor"}
+OF_NONE: Mapping[str, Any] = {
+    "Optional[int]": 0,
+    "Optional[float]": 0.5,
+    "Optional[number]": 0.5,
+    "Optional[str]": "floor",
+}
 """The value that replaces None, by the type of the parameter."""
 
-WORDS = (("none", "tanh"), ("floor", "trunc"), ("mean", "sum"), ("reflect", "constant", "replicate"))
+WORDS = (
+    ("none", "tanh"),
+    ("floor", "trunc"),
+    ("mean", "sum"),
+    ("reflect", "constant", "replicate"),
+)
 """Alternatives of string arguments."""
 
 
@@ -413,7 +543,9 @@ class Instance:
     """Tensors that must be constants ("constant"), of the pattern or for the rule, or be read from the state ("read")."""
 
     def __repr__(self) -> str:
-        shown = [f"{name}={one!r}" for name, one in zip(self.variables, self.operands, strict=False)]
+        shown = [
+            f"{name}={one!r}" for name, one in zip(self.variables, self.operands, strict=False)
+        ]
         return f"({', '.join(shown or map(repr, self.operands))})"
 
     @cached_property
@@ -421,23 +553,35 @@ class Instance:
         """The values that are finite in all calls, if all operands are: not those of ``log`` or of a literal infinity."""
         found = {node.name for node in self.nodes if all(one.is_finite for _, one in self.leaves)}
         for call in range(CALLS if found else 0):
-            known: dict[str, Any] = {name: one.at(call, number) for number, (name, one) in enumerate(self.leaves)}
+            known: dict[str, Any] = {
+                name: one.at(call, number) for number, (name, one) in enumerate(self.leaves)
+            }
             with quiet(), suppress(Exception):  # operators raise any exceptions
                 for node in self.nodes:
                     do: Any = node.do
                     args, kwargs = thawed(replace_refs((node.args, node.kwargs), known))
                     known[node.name] = do.target(*args, **dict(kwargs))
-            found -= {name for name, one in known.items() if isinstance(one, torch.Tensor) and not one.isfinite().all()}
+            found -= {
+                name
+                for name, one in known.items()
+                if isinstance(one, torch.Tensor) and not one.isfinite().all()
+            }
         return found
 
     @property
     def size(self) -> tuple[int, int, int]:
         """The sort key; the simplest instance has the smallest."""
         floats = all(one.value.dtype is torch.float32 for _, one in self.leaves)
-        return (not floats, sum(one.value.numel() for _, one in self.leaves), sum(one.value.dim() for _, one in self.leaves))
+        return (
+            not floats,
+            sum(one.value.numel() for _, one in self.leaves),
+            sum(one.value.dim() for _, one in self.leaves),
+        )
 
 
-def instance_of(pattern: Callable[..., Any], operands: Assignment, variables: tuple[str, ...] = ()) -> Instance | None:
+def instance_of(
+    pattern: Callable[..., Any], operands: Assignment, variables: tuple[str, ...] = ()
+) -> Instance | None:
     """Trace a pattern on operands; return None if it raises or does not return tensors.
 
     Args:
@@ -449,16 +593,29 @@ def instance_of(pattern: Callable[..., Any], operands: Assignment, variables: tu
 
     def computed(*tensors: Any) -> Any:
         rest = iter(tensors)
-        return pattern(*pytree.tree_map(lambda one: next(rest) if one.is_tensor else one.value, operands))
+        return pattern(
+            *pytree.tree_map(lambda one: next(rest) if one.is_tensor else one.value, operands)
+        )
 
     try:
         with quiet():
-            program = import_fx(make_fx(computed, pre_dispatch=True)(*[one.at(0) for one in leaves]))
+            program = import_fx(
+                make_fx(computed, pre_dispatch=True)(*[one.at(0) for one in leaves])
+            )
     except Exception:  # noqa: BLE001  torch and its tracer raise any exceptions
         return None
-    names, results = [formal.name for formal in program.main.inputs], tuple(program.main.output_refs())
-    held = {node.name: program.state[node.do.slot].value for node in program.main.nodes if type(node.do) is Get}
-    is_usable = len(names) == len(leaves) and all(isinstance(value, torch.Tensor) for value in held.values())
+    names, results = (
+        [formal.name for formal in program.main.inputs],
+        tuple(program.main.output_refs()),
+    )
+    held = {
+        node.name: program.state[node.do.slot].value
+        for node in program.main.nodes
+        if type(node.do) is Get
+    }
+    is_usable = len(names) == len(leaves) and all(
+        isinstance(value, torch.Tensor) for value in held.values()
+    )
     if not results or not is_usable or not all(name in program.main.by_name for name in results):
         return None
     nodes = tuple([node for node in program.main.nodes if node.name not in held])
@@ -496,10 +653,16 @@ def instances(
         if found is None:
             yield None
             continue
-        is_coarse = not exact and operands is None and any(one.value.dtype in COARSE for one in leaves_of(found))
+        is_coarse = (
+            not exact
+            and operands is None
+            and any(one.value.dtype in COARSE for one in leaves_of(found))
+        )
         if (key := f"{[*way.chosen.values()]} {found}") not in seen and not is_coarse:
             seen.add(key)
-            assignment = pytree.tree_map(lambda one: evolve(one, finite=finite or one.finite), found)
+            assignment = pytree.tree_map(
+                lambda one: evolve(one, finite=finite or one.finite), found
+            )
             yield instance_of(way if way.chosen else rule.written, assignment, rule.variables)
 
 
@@ -507,14 +670,19 @@ def _given(rule: Any, operands: Any, number: int) -> list[Assignment]:
     if not isinstance(operands, st.SearchStrategy):
         operands = st.composite(lambda draw, function: function(draw))(operands)
     with quiet():
-        return [_assignment(rule, values) for values in examples_of(operands, GIVEN, number, longest=GIVEN)]
+        return [
+            _assignment(rule, values)
+            for values in examples_of(operands, GIVEN, number, longest=GIVEN)
+        ]
 
 
 def _assignment(rule: Any, values: Any) -> Assignment:
     def operand(value: Any) -> Any:
         if isinstance(value, list) and any(isinstance(one, torch.Tensor) for one in value):
             return [operand(one) for one in value]
-        return Operand(value.detach(), "given") if isinstance(value, torch.Tensor) else Operand(value)
+        return (
+            Operand(value.detach(), "given") if isinstance(value, torch.Tensor) else Operand(value)
+        )
 
     named = [values[name] for name in rule.variables] if isinstance(values, Mapping) else values
     return [operand(each) for each in (named if isinstance(named, tuple | list) else (named,))]
@@ -550,14 +718,21 @@ def _with_other_literals(instance: Instance) -> Iterator[Instance]:
     for number, node in enumerate(instance.nodes):
         assert type(node.do) is Op
         named, target = dict(node.kwargs), node.do.target
-        parameters = parameters_of(target) if isinstance(target, OpOverload) else [PLAIN] * len(node.args)
+        parameters = (
+            parameters_of(target) if isinstance(target, OpOverload) else [PLAIN] * len(node.args)
+        )
         # Change omitted arguments too: a pass that ignores one is only right for the default.
         for place, one in enumerate(parameters):
             value = node.args[place] if place < len(node.args) else named.get(one.name, one.default)
-            yield from [_with_arg(instance, number, place, other, one.name) for other in _others(value, one.name, one.kind)]
+            yield from [
+                _with_arg(instance, number, place, other, one.name)
+                for other in _others(value, one.name, one.kind)
+            ]
 
 
-PLAIN = Parameter("", "", kwarg_only=False, has_default=False, default=None, size=None, is_written=False)
+PLAIN = Parameter(
+    "", "", kwarg_only=False, has_default=False, default=None, size=None, is_written=False
+)
 """The parameters of functions without a schema, such as those that select a result."""
 
 
@@ -584,7 +759,11 @@ def _others(value: Any, name: str, kind: str) -> list[Arg]:
 
 def _with_other_operands(instance: Instance) -> Iterator[Instance]:
     # Replace the last of several uses of a tensor by another tensor with the same type.
-    args = [(number, place, arg) for number, node in enumerate(instance.nodes) for place, arg in enumerate(node.args)]
+    args = [
+        (number, place, arg)
+        for number, node in enumerate(instance.nodes)
+        for place, arg in enumerate(node.args)
+    ]
     for name, operand in instance.leaves:
         uses = [(number, place) for number, place, arg in args if arg == Ref(name)]
         if len(uses) > 1:

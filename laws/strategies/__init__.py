@@ -9,4 +9,12 @@ from .exported import Exported, exported_programs
 from .modules import ModuleTree, module_trees
 from .programs import STAGES, Stage, programs
 
-__all__ = ["STAGES", "Exported", "ModuleTree", "Stage", "exported_programs", "module_trees", "programs"]
+__all__ = [
+    "STAGES",
+    "Exported",
+    "ModuleTree",
+    "Stage",
+    "exported_programs",
+    "module_trees",
+    "programs",
+]

@@ -57,8 +57,16 @@ def narrowed(recipe: Recipe, barred: frozenset[str]) -> Recipe:
     """
     return evolve(
         recipe,
-        slots=tuple([evolve(slot, sharing=slot.sharing % 4) for slot in recipe.slots]) if "views" in barred else recipe.slots,
-        outputs=tuple([one for one in recipe.outputs if "new contents" not in barred or one.kind != OWN_CONTENTS]),
+        slots=tuple([evolve(slot, sharing=slot.sharing % 4) for slot in recipe.slots])
+        if "views" in barred
+        else recipe.slots,
+        outputs=tuple(
+            [
+                one
+                for one in recipe.outputs
+                if "new contents" not in barred or one.kind != OWN_CONTENTS
+            ]
+        ),
         style=recipe.style | 3 if "writes" in barred else recipe.style,
         is_dynamic=recipe.is_dynamic and "dynamic" not in barred,
     )
@@ -77,7 +85,11 @@ def _outputs(flow: Flow, drawn: Sequence[OutputRecipe]) -> tuple[list[tuple[Any,
     for output in drawn or (OutputRecipe(0, 0),):
         target = flow.given[output.value % len(flow.given)]
         is_own = output.kind == OWN_CONTENTS and target.is_writable
-        contents = flow.find(output.value, lambda value, like=target: value.kind is like.kind) if is_own else None
+        contents = (
+            flow.find(output.value, lambda value, like=target: value.kind is like.kind)
+            if is_own
+            else None
+        )
         # torch's verifier identifies mutations by value name, so a value can be the new contents of one tensor only.
         used = {value for value, _ in results.values()}
         if contents is not None and target.memory not in results and contents.node not in used:
@@ -92,12 +104,18 @@ def _outputs(flow: Flow, drawn: Sequence[OutputRecipe]) -> tuple[list[tuple[Any,
 
 def unused(flow: Flow) -> list[Value]:
     """Return most of the unused values; the others stay as dead code, which exported programs have."""
-    return [value for number, value in enumerate(flow.values) if not flow.is_used(value) and number % DEAD != DEAD - 1]
+    return [
+        value
+        for number, value in enumerate(flow.values)
+        if not flow.is_used(value) and number % DEAD != DEAD - 1
+    ]
 
 
 def _mutation(given: Value, value: Value) -> tuple[Any, OutputSpec]:
     kind = OutputKind.USER_INPUT_MUTATION if given.slot is None else OutputKind.BUFFER_MUTATION
-    return value.node, OutputSpec(kind, TensorArgument(value.node.name), given.slot or given.node.name)
+    return value.node, OutputSpec(
+        kind, TensorArgument(value.node.name), given.slot or given.node.name
+    )
 
 
 def _user(found: Any) -> tuple[Any, OutputSpec]:
@@ -137,7 +155,9 @@ def build(recipe: Recipe, barred: Collection[str] = ()) -> tuple[ExportedProgram
         flow.graph.erase_node(flow.token)
         del specs[0]
     elif flow.token is not None:
-        results.insert(0, (flow.token, OutputSpec(OutputKind.TOKEN, TokenArgument(flow.token.name), None)))
+        results.insert(
+            0, (flow.token, OutputSpec(OutputKind.TOKEN, TokenArgument(flow.token.name), None))
+        )
     flow.graph.output(tuple(value for value, _ in results))
     entry = ModuleCallSignature([], [], given.in_spec, tree, [*given.names])
     made = ExportedProgram(
@@ -161,7 +181,9 @@ def _inputs(flow: Flow, state: Sequence[Window], given: Users) -> list[InputSpec
     for window in state:
         kind, letter, is_persistent = SLOT_KINDS[window.role]
         node = flow.placeholder(f"{letter}_{window.name.replace('.', '_')}", flow.fake(window.kind))
-        flow.given.append(Value(node, window.kind, ("memory", window.memory), window.name, window.is_writable))
+        flow.given.append(
+            Value(node, window.kind, ("memory", window.memory), window.name, window.is_writable)
+        )
         specs.append(InputSpec(kind, TensorArgument(node.name), window.name, is_persistent))
     for name, kind in given.leaves:
         node = flow.placeholder(name, flow.fake(kind))

@@ -80,7 +80,9 @@ def nth_fake(kind: Kind, number: int, is_body: bool) -> Any:  # noqa: ARG001, FB
     """Return one of the fake values of a kind, each with separate memory."""
     like = kind.val
     with fake_mode() as mode, mode.shape_env.error_on_new_guards():
-        return torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, requires_grad=like.requires_grad)
+        return torch.empty_strided(
+            like.shape, like.stride(), dtype=like.dtype, requires_grad=like.requires_grad
+        )
 
 
 def number_kind(value: Any) -> Kind:
@@ -95,7 +97,9 @@ def _kind(value: Any) -> Kind:
     dims, strides = tuple(map(str, value.shape)), [*map(str, value.stride())]
     text = f"{value.dtype}{dims}{strides}{value.requires_grad}"
     is_plain = all(stride != "0" or dim == "1" for dim, stride in zip(dims, strides, strict=True))
-    return _KINDS.setdefault(text, Kind(text, value, dims, value.dtype, is_plain, bool(value.is_contiguous())))
+    return _KINDS.setdefault(
+        text, Kind(text, value, dims, value.dtype, is_plain, bool(value.is_contiguous()))
+    )
 
 
 _INFERRED: dict[object, Any] = {}
@@ -125,7 +129,9 @@ def _inferred(target: Callable[..., Any], args: Sequence[Any], kwargs: dict[str,
             target(*_each(args, Kind, _sample), **_each(kwargs, Kind, _sample))
         # A guard would affect all programs, which share the dynamic size.
         with fake_mode() as mode, mode.shape_env.error_on_new_guards(), torch.no_grad():
-            result = target(*_each(args, Kind, attrgetter("val")), **_each(kwargs, Kind, attrgetter("val")))
+            result = target(
+                *_each(args, Kind, attrgetter("val")), **_each(kwargs, Kind, attrgetter("val"))
+            )
     except (RuntimeError, TypeError, ValueError, IndexError):
         return REFUSED
     if result is None:
@@ -147,7 +153,9 @@ def _sample(kind: Kind) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    return int(value.node.expr.subs(size().node.expr, 7)) if isinstance(value, torch.SymInt) else value
+    return (
+        int(value.node.expr.subs(size().node.expr, 7)) if isinstance(value, torch.SymInt) else value
+    )
 
 
 def combine(left: Kind, right: Kind) -> bool:
@@ -260,7 +268,9 @@ class Flow:
         """Write the operators of one drawn node."""
         raise NotImplementedError
 
-    def emit(self, target: Callable[..., Any], *args: Any, of: Value | None = None, **kwargs: Any) -> Any:
+    def emit(
+        self, target: Callable[..., Any], *args: Any, of: Value | None = None, **kwargs: Any
+    ) -> Any:
         """Add a node; return its value or values, or None if it has no result or refuses its operands.
 
         Args:
@@ -277,7 +287,9 @@ class Flow:
             return self.keep(_result(made, result, of))
         return result and self.parts(made, result, [of] * len(result))
 
-    def parts(self, made: torch.fx.Node, kinds: Sequence[Kind], owners: Sequence[Value | None]) -> list[Value]:
+    def parts(
+        self, made: torch.fx.Node, kinds: Sequence[Kind], owners: Sequence[Value | None]
+    ) -> list[Value]:
         """Add the projections of a node with several results, each with separate memory or that of its owner."""
         found: list[Value] = []
         for index, (kind, owner) in enumerate(zip(kinds, owners, strict=True)):
@@ -285,13 +297,19 @@ class Flow:
             found.append(self.keep(_result(node, kind, owner)))
         return found
 
-    def node(self, target: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> torch.fx.Node:
+    def node(
+        self, target: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], result: Any
+    ) -> torch.fx.Node:
         """Add a node with the exporter's meta."""
         operands = _each((tuple(args), kwargs), Value, attrgetter("node"))
-        made = self.graph.create_node("call_function", target, *operands, name=target.__name__.partition(".")[0])
+        made = self.graph.create_node(
+            "call_function", target, *operands, name=target.__name__.partition(".")[0]
+        )
         made.meta["nn_module_stack"] = stack_meta(self.frames, is_strict=self.style.is_strict)
         made.meta["torch_fn"] = (f"{made.name}_1", f"OpOverload.{made.name}")
-        made.meta["val"] = tuple(map(self.fake, result)) if isinstance(result, tuple) else self.fake(result)
+        made.meta["val"] = (
+            tuple(map(self.fake, result)) if isinstance(result, tuple) else self.fake(result)
+        )
         return made
 
     def body(self, name: str, module: torch.fx.GraphModule) -> Any:
@@ -308,7 +326,9 @@ class Flow:
         if self.token is None:
             self.node(target, (text,), {}, None)
             return
-        made = self.node(torch.ops.higher_order.with_effects, (self.token, target, text), {}, (TOKEN, None))
+        made = self.node(
+            torch.ops.higher_order.with_effects, (self.token, target, text), {}, (TOKEN, None)
+        )
         self.token = self.node(operator.getitem, (made, 0), {}, TOKEN)
 
     def keep(self, value: Value) -> Value:
@@ -328,7 +348,9 @@ class Flow:
 
     def find(self, number: int, fits: Callable[[Value], bool]) -> Value | None:
         """Return a value that fits, selected by a number."""
-        return next((value for value in map(self.value, range(number, number + 12)) if fits(value)), None)
+        return next(
+            (value for value in map(self.value, range(number, number + 12)) if fits(value)), None
+        )
 
     def like(self, number: int, other: Value) -> Value | None:
         """Return a value that can be broadcast with another, selected by a number."""
@@ -337,7 +359,9 @@ class Flow:
     def own(self, number: int, dims: tuple[str, ...] | None = None) -> Value | None:
         """Return a piece of state of the current module, or of one below it."""
         path = self.frames[-1][0] if self.frames else ""
-        mine = [value for value in self.given if value.slot is not None and is_below(value.slot, path)]
+        mine = [
+            value for value in self.given if value.slot is not None and is_below(value.slot, path)
+        ]
         found = [value for value in mine if dims in (None, value.kind.dims)]
         return self.now(found[number % len(found)]) if found else None
 
@@ -348,13 +372,21 @@ class Flow:
     def write(self, target: Value, value: Value) -> None:
         """Record new contents of an input in a functional program."""
         for given in self.given:
-            if self.now(given) is target and given.is_writable and value.kind.text == given.kind.text:
+            if (
+                self.now(given) is target
+                and given.is_writable
+                and value.kind.text == given.kind.text
+            ):
                 self.latest[given] = value
                 return
 
 
 def _result(node: torch.fx.Node, kind: Kind, owner: Value | None) -> Value:
-    return Value(node, kind, object()) if owner is None else Value(node, kind, owner.memory, None, owner.is_writable)
+    return (
+        Value(node, kind, object())
+        if owner is None
+        else Value(node, kind, owner.memory, None, owner.is_writable)
+    )
 
 
 def _each(arg: Any, kind: type, function: Callable[[Any], Any]) -> Any:

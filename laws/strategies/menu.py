@@ -41,9 +41,16 @@ BEHIND_LINEAR = (
     (aten.layer_norm.default, ([4],)), (aten.relu.default, ()), (aten.dropout.default, (0.5, False)),
 )  # fmt: skip
 """Operators that often follow a linear layer, where rewrites match them."""
-BY_NUMBER = ((aten.add_.Tensor, aten.add.Tensor), (aten.mul_.Tensor, aten.mul.Tensor), (aten.sub_.Tensor, aten.sub.Tensor))
+BY_NUMBER = (
+    (aten.add_.Tensor, aten.add.Tensor),
+    (aten.mul_.Tensor, aten.mul.Tensor),
+    (aten.sub_.Tensor, aten.sub.Tensor),
+)
 BY_VALUE = ((aten.copy_.default, aten.copy.default), *BY_NUMBER[:2])
-RANDOM_WRITES = ((aten.normal_.default, aten.randn_like.default), (aten.uniform_.default, aten.rand_like.default))
+RANDOM_WRITES = (
+    (aten.normal_.default, aten.randn_like.default),
+    (aten.uniform_.default, aten.rand_like.default),
+)
 RANDOM = (
     (aten.dropout.default, (0.5, True)), (aten.rand_like.default, ()), (aten.bernoulli.p, (0.5,)),
     (aten.native_dropout.default, (0.5, True)), (aten.dropout.default, (0.5, False)), (aten.randn_like.default, ()),
@@ -84,7 +91,9 @@ def _layer(flow: Flow, first: int, second: int) -> None:
     a = flow.find(first, lambda value: _is_float(value) and value.kind.dims[-1:] == ("4",))
     if a is None:
         return
-    weight = flow.own(second, ("4", "4")) or flow.emit(aten.full.default, [4, 4], 0.25 * (second - 4), **ON_CPU)
+    weight = flow.own(second, ("4", "4")) or flow.emit(
+        aten.full.default, [4, 4], 0.25 * (second - 4), **ON_CPU
+    )
     bias = flow.own(second, ("4",))
     made = flow.emit(aten.linear.default, a, weight, *(() if bias is None else (bias,)))
     if made:
@@ -158,7 +167,12 @@ def _update(flow: Flow, first: int, second: int) -> None:
 def _update_by_value(flow: Flow, first: int, second: int) -> None:
     target = _target(flow, first, second)
     source = target and flow.like(second, target)
-    if target is not None and source is not None and len(source.kind.dims) <= len(target.kind.dims) and _holds(target, source):
+    if (
+        target is not None
+        and source is not None
+        and len(source.kind.dims) <= len(target.kind.dims)
+        and _holds(target, source)
+    ):
         _write(flow, target, *BY_VALUE[(first + second // 2) % 3], _separate(flow, target, source))
 
 
@@ -178,14 +192,25 @@ def _holds(target: Value, source: Value) -> bool:
 
 def _separate(flow: Flow, target: Value, source: Value) -> Value:
     # torch refuses to write to memory that it reads through another view.
-    return flow.emit(aten.clone.default, source) if source.memory == target.memory and source is not target else source
+    return (
+        flow.emit(aten.clone.default, source)
+        if source.memory == target.memory and source is not target
+        else source
+    )
 
 
 def _out(flow: Flow, first: int, second: int) -> None:
     target = _target(flow, second, second)
-    if target is None or flow.style.is_functional or not target.is_writable or not target.kind.is_plain:
+    if (
+        target is None
+        or flow.style.is_functional
+        or not target.is_writable
+        or not target.kind.is_plain
+    ):
         return
-    a = flow.find(first, lambda value: value.kind.dims == target.kind.dims and _holds(target, value))
+    a = flow.find(
+        first, lambda value: value.kind.dims == target.kind.dims and _holds(target, value)
+    )
     if a is not None:
         flow.emit(aten.add.out, _separate(flow, target, a), second, of=target, out=target)
 
@@ -239,7 +264,13 @@ def _assert(flow: Flow, first: int, second: int) -> None:
 
 def _batch_norm(flow: Flow, first: int, second: int) -> None:
     a = flow.find(first, lambda value: value.kind.dims == ("3", "4") and _is_float(value))
-    buffers = list({given.memory: given for given in flow.given if given.is_writable and given.kind.dims == ("4",)}.values())
+    buffers = list(
+        {
+            given.memory: given
+            for given in flow.given
+            if given.is_writable and given.kind.dims == ("4",)
+        }.values()
+    )
     if a is None or len(buffers) < 2:
         return
     mean, var = (flow.now(buffers[(second + shift) % len(buffers)]) for shift in (0, 1))
@@ -314,7 +345,9 @@ def _region(flow: Flow, first: int, second: int) -> None:
 
 
 @cache
-def _region_body(number: int, style: Style, frames: Frames, p: Kind, q: Kind) -> tuple[torch.fx.GraphModule, tuple[Kind, ...]]:
+def _region_body(
+    number: int, style: Style, frames: Frames, p: Kind, q: Kind
+) -> tuple[torch.fx.GraphModule, tuple[Kind, ...]]:
     kinds: list[Kind] = []
 
     def fill(flow: Flow, a: Value, b: Value) -> list[Value]:
@@ -333,11 +366,16 @@ def _module(
 ) -> torch.fx.GraphModule:
     flow = Flow(torch.fx.Graph(), style, is_body=True)
     flow.frames = frames or ()
-    values = [Value(flow.placeholder(name, flow.fake(kind)), kind, object()) for name, kind in operands.items()]
+    values = [
+        Value(flow.placeholder(name, flow.fake(kind)), kind, object())
+        for name, kind in operands.items()
+    ]
     flow.graph.output(tuple(value.node for value in fill(flow, *values)))
     for node in flow.graph.nodes if frames is None else ():
         if node.op == "call_function":
-            node.meta["nn_module_stack"] = OrderedDict()  # as the exporter writes the nodes of branches
+            node.meta["nn_module_stack"] = (
+                OrderedDict()
+            )  # as the exporter writes the nodes of branches
     return torch.fx.GraphModule(dict(flow.modules), flow.graph)
 
 

@@ -49,13 +49,21 @@ EAGER = Style(is_functional=False, is_strict=False)
 
 BUILTINS: tuple[Callable[[], nn.Module], ...] = (
     lambda: nn.Embedding(4, 4),
-    lambda: nn.Sequential(nn.Linear(4, 5, bias=False), nn.ReLU(), nn.Linear(5, 4, bias=False)),  # equal bodies with other sizes
+    lambda: nn.Sequential(
+        nn.Linear(4, 5, bias=False), nn.ReLU(), nn.Linear(5, 4, bias=False)
+    ),  # equal bodies with other sizes
     lambda: nn.LayerNorm(4),
     lambda: nn.BatchNorm1d(4),
     lambda: nn.Dropout(0.5),
     lambda: nn.Linear(4, 4),
     lambda: nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)),
-    lambda: nn.Sequential(nn.Unflatten(1, (1, 4)), nn.Conv1d(1, 2, 3, padding=1), nn.ReLU(), nn.Flatten(1), nn.Linear(8, 4)),
+    lambda: nn.Sequential(
+        nn.Unflatten(1, (1, 4)),
+        nn.Conv1d(1, 2, 3, padding=1),
+        nn.ReLU(),
+        nn.Flatten(1),
+        nn.Linear(8, 4),
+    ),
 )
 """Modules of torch whose arguments and results are rows of four columns."""
 
@@ -63,7 +71,9 @@ LAYER, NEW_BUFFER, COND = 9, 7, 18
 """Kinds of nodes that differ in modules: a call of a torch module, an assignment to a buffer."""
 
 
-def _cond(condition: Any, yes: Callable[..., Any], no: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
+def _cond(
+    condition: Any, yes: Callable[..., Any], no: Callable[..., Any], operands: tuple[Any, ...]
+) -> Any:
     # Outside an exporter, `torch.cond` compiles both branches, which is slow.
     if torch.compiler.is_exporting():
         return torch.cond(condition, yes, no, operands)
@@ -86,12 +96,24 @@ class _Running(MenuFlow):
         self.tree = tree
         self.used: set[Value] = set()
 
-    def node(self, target: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> Any:  # noqa: ARG002
+    def node(
+        self,
+        target: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        result: Any,  # noqa: ARG002
+    ) -> Any:
         """Run an operator."""
         if "out" in kwargs:  # autograd does not support `out`
             target = torch.no_grad()(target)
-        run = {higher_order.cond: _cond, higher_order.wrap_with_set_grad_enabled: _without_gradients}.get(target, target)
-        return run(*[self.use(arg) for arg in args], **{key: self.use(value) for key, value in kwargs.items()})
+        run = {
+            higher_order.cond: _cond,
+            higher_order.wrap_with_set_grad_enabled: _without_gradients,
+        }.get(target, target)
+        return run(
+            *[self.use(arg) for arg in args],
+            **{key: self.use(value) for key, value in kwargs.items()},
+        )
 
     def use(self, arg: Any) -> Any:
         """Return an argument with tensors in place of values, and mark these as used."""
@@ -100,11 +122,15 @@ class _Running(MenuFlow):
             return arg.node
         return type(arg)([self.use(part) for part in arg]) if type(arg) in (tuple, list) else arg
 
-    def parts(self, made: Any, kinds: Sequence[Kind], owners: Sequence[Value | None]) -> list[Value]:
+    def parts(
+        self, made: Any, kinds: Sequence[Kind], owners: Sequence[Value | None]
+    ) -> list[Value]:
         """Store several results as not writable: autograd refuses writes to views from one multi-output operator."""
         memories = [owner.memory if owner else object() for owner in owners]
         found = zip(made, kinds, memories, strict=True)
-        return [self.keep(Value(each, kind, memory, is_writable=False)) for each, kind, memory in found]
+        return [
+            self.keep(Value(each, kind, memory, is_writable=False)) for each, kind, memory in found
+        ]
 
     def body(self, name: str, module: torch.fx.GraphModule) -> Any:  # noqa: ARG002
         """Return the body itself."""
@@ -120,7 +146,9 @@ class _Running(MenuFlow):
     def item(self, node: NodeRecipe) -> None:
         """Run one drawn node."""
         if node.kind == COND:
-            super().item(NodeRecipe(node.kind, node.first % 4, node.second % 5))  # the exporter often fails on nested ones
+            super().item(
+                NodeRecipe(node.kind, node.first % 4, node.second % 5)
+            )  # the exporter often fails on nested ones
         elif node.kind == LAYER:
             self._layer(node)
         elif node.kind == NEW_BUFFER and node.second > 4:
@@ -139,18 +167,31 @@ class _Running(MenuFlow):
         tensors = [self.use(value) for value in given]
         options = {"flag": True} if number in (4, 5) else {}
         module = tree.get_submodule(visit.frames[-1][0])
-        result = module(*tensors, **options) if number % 3 or len(tensors) == 1 else module(tensors[0], y=tensors[1], **options)
+        result = (
+            module(*tensors, **options)
+            if number % 3 or len(tensors) == 1
+            else module(tensors[0], y=tensors[1], **options)
+        )
         for tensor, value in zip(pytree.tree_leaves(result), tree.returned, strict=True):
             self.keep(evolve(value, node=tensor))
 
     def _layer(self, node: NodeRecipe) -> None:
         module = self.tree.get_submodule(_layer_path(self.path, node.second))
         values = map(self.value, range(node.first, node.first + 12))
-        value = next((each for each in values if each.kind.dims[1:] == ("4",) and each.kind.dtype is torch.float32), None)
+        value = next(
+            (
+                each
+                for each in values
+                if each.kind.dims[1:] == ("4",) and each.kind.dtype is torch.float32
+            ),
+            None,
+        )
         if value is not None:
             x = self.use(value).contiguous()
             result = module((x[:, 0] > 0).long() if isinstance(module, nn.Embedding) else x)
-            kind = infer(aten.clone.default, (value.kind,), {"memory_format": torch.contiguous_format})
+            kind = infer(
+                aten.clone.default, (value.kind,), {"memory_format": torch.contiguous_format}
+            )
             self.keep(Value(result, kind, object()))
 
 
@@ -177,7 +218,9 @@ class Block(nn.Module):
             flow.emit(aten.neg.default, args[0])  # the exporter drops calls without operators
         latest = flow.values[-1]
         tree.returned = [latest, *[value for value in unused(flow) if value is not latest]]
-        return pytree.tree_unflatten([value.node for value in tree.returned], tree_of(len(tree.returned), visit.number))
+        return pytree.tree_unflatten(
+            [value.node for value in tree.returned], tree_of(len(tree.returned), visit.number)
+        )
 
 
 class Root(Block):
@@ -193,11 +236,16 @@ class Root(Block):
         """The results of the call that ended."""
         self.windows = windows(recipe.slots)
         called = dict.fromkeys(_called(self.visits, ""))
-        for path in sorted({path for path, _ in called} | {window.name.rpartition(".")[0] for window in self.windows}):
+        for path in sorted(
+            {path for path, _ in called}
+            | {window.name.rpartition(".")[0] for window in self.windows}
+        ):
             self._module(path)
         for path, number in called:
             if number is not None:
-                self._module(_layer_path(path, number).rpartition(".")[0]).add_module(str(number), BUILTINS[number]())
+                self._module(_layer_path(path, number).rpartition(".")[0]).add_module(
+                    str(number), BUILTINS[number]()
+                )
         self._hold(self.windows)
 
     def _module(self, path: str) -> nn.Module:
@@ -213,12 +261,16 @@ class Root(Block):
         for window in drawn:
             is_fixed = window.role in ("parameter", "constant")
             # The exporter loses the order of the second name of a constant or of an unsaved buffer, so these are not tied.
-            tensor = copy.deepcopy(window.tensor, {} if window.role in ("constant", "unsaved") else memo)
+            tensor = copy.deepcopy(
+                window.tensor, {} if window.role in ("constant", "unsaved") else memo
+            )
             path, _, letter = window.name.rpartition(".")
             if is_fixed:
                 setattr(self.get_submodule(path), letter, tensor)
             else:
-                self.get_submodule(path).register_buffer(letter, tensor, persistent=window.role != "unsaved")
+                self.get_submodule(path).register_buffer(
+                    letter, tensor, persistent=window.role != "unsaved"
+                )
 
     def state(self, path: str) -> Iterator[Value]:
         """Iterate over the current state of a module."""
@@ -226,11 +278,17 @@ class Root(Block):
             if is_below(window.name, path):
                 owner, _, letter = window.name.rpartition(".")
                 tensor = getattr(self.get_submodule(owner), letter)
-                yield Value(tensor, window.kind, ("memory", window.memory), window.name, window.is_writable)
+                yield Value(
+                    tensor, window.kind, ("memory", window.memory), window.name, window.is_writable
+                )
 
     def assign(self, path: str, number: int) -> None:
         """Assign new contents to a buffer of a module."""
-        mine = [each.name for each in self.windows if each.role == "buffer" and each.name.rpartition(".")[0] == path]
+        mine = [
+            each.name
+            for each in self.windows
+            if each.role == "buffer" and each.name.rpartition(".")[0] == path
+        ]
         if mine:
             owner, letter = self.get_submodule(path), mine[number % len(mine)].rpartition(".")[2]
             setattr(owner, letter, getattr(owner, letter) * 0.5 + 1)
@@ -238,7 +296,11 @@ class Root(Block):
     def whole(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run the recipe; return its outputs and the unused values."""
         leaves = zip(pytree.tree_leaves((args, kwargs)), self.users.leaves, strict=True)
-        given = [Value(leaf, kind, object(), None, not leaf.requires_grad) for leaf, (_, kind) in leaves if kind.dtype]
+        given = [
+            Value(leaf, kind, object(), None, not leaf.requires_grad)
+            for leaf, (_, kind) in leaves
+            if kind.dtype
+        ]
         flow = _Running(self, [*self.state(""), *given])
         flow.run(self.visits)
         drawn = self.recipe.outputs or (OutputRecipe(0, 0),)
@@ -309,7 +371,9 @@ class ModuleTree(PrintedWhole):
         if not self.recipe.is_dynamic:
             return None
         rows = {0: torch.export.Dim("n", min=2, max=16)}
-        args, kwargs = self._arguments([rows if kind.dims[1:] == ("4",) else None for _, kind in self.users.leaves])
+        args, kwargs = self._arguments(
+            [rows if kind.dims[1:] == ("4",) else None for _, kind in self.users.leaves]
+        )
         return dict(zip(self.users.names, args, strict=False)) | kwargs
 
     def build(self) -> nn.Module:
@@ -335,8 +399,13 @@ class ModuleTree(PrintedWhole):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch copies its own deprecated pytree specs
             with seeded(0), torch.no_grad():
-                self.build()(*self.calls[0][0], **self.calls[0][1])  # to infer all kinds before tracing
-            options: Any = {"dynamic_shapes": self.dynamic_shapes, "preserve_module_call_signature": tuple(preserve)}
+                self.build()(
+                    *self.calls[0][0], **self.calls[0][1]
+                )  # to infer all kinds before tracing
+            options: Any = {
+                "dynamic_shapes": self.dynamic_shapes,
+                "preserve_module_call_signature": tuple(preserve),
+            }
             ep = torch.export.export(self.build(), args, kwargs, strict=False, **options)
             return ep.run_decompositions({}) if decomposed else ep
 

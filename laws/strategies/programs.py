@@ -36,11 +36,30 @@ from ...ir.signature import (
 )
 from ...ir.state import Slot, SlotKind, State
 from ...ir.torch_private import pytree
-from ...transforms import deduplicate, inplace_mutations, insert_ivals, outline, sink_state, split_balanced, split_by_tags
+from ...transforms import (
+    deduplicate,
+    inplace_mutations,
+    insert_ivals,
+    outline,
+    sink_state,
+    split_balanced,
+    split_by_tags,
+)
 from .. import toy
 from ..variants import reordered
 from .flow import Flow, Style, Value, tensor_kind
-from .recipes import LITERALS, OWN_CONTENTS, PATHS, NodeRecipe, Recipe, Visit, Window, recipes, visits, windows
+from .recipes import (
+    LITERALS,
+    OWN_CONTENTS,
+    PATHS,
+    NodeRecipe,
+    Recipe,
+    Visit,
+    Window,
+    recipes,
+    visits,
+    windows,
+)
 
 TOY_PATHS = (*PATHS, "a@1", "a_1")
 """The last two look like the second call of ``a`` and like names derived from it."""
@@ -61,12 +80,18 @@ and ``t`` a tag.  Operators without operands here choose them."""
 RESULTS = {toy.EMIT: 0, toy.PRINT: 0, toy.PAIR: 2, toy.COND: 1, toy.ENTER: 0, toy.LEAVE: 0}
 """The number of results of operators with other than one value."""
 
-ACTING = frozenset({toy.ADD_, toy.COPY_, toy.RAND, toy.EMIT, toy.PRINT, toy.COND, toy.ENTER, toy.SEND, toy.COUNT})
+ACTING = frozenset(
+    {toy.ADD_, toy.COPY_, toy.RAND, toy.EMIT, toy.PRINT, toy.COND, toy.ENTER, toy.SEND, toy.COUNT}
+)
 """Operators that may have effects."""
 
 TREES = tuple(
     (pytree.tree_structure(args), pytree.tree_structure(result))
-    for args, result in ((((1, 2), {}), (1, 2)), (((1,), {"k": 2}), [1, 2]), (((1, [2, 3]), {}), {"a": 1, "b": (2, 3)}))
+    for args, result in (
+        (((1, 2), {}), (1, 2)),
+        (((1,), {"k": 2}), [1, 2]),
+        (((1, [2, 3]), {}), {"a": 1, "b": (2, 3)}),
+    )
 )
 """The pytrees of preserved calls; the last leaf is a constant."""
 
@@ -110,7 +135,13 @@ class ToyFlow(Flow):
         if op in ACTING and not self.acts:
             op, letters = ENTRIES[second % 3]
         a, b = self.value(first).node, self.value(second + 2).node
-        operands = {"a": a, "b": b, "n": second + 1, "t": f"t{second}", "r": self._just_read() if "r" in letters else a}
+        operands = {
+            "a": a,
+            "b": b,
+            "n": second + 1,
+            "t": f"t{second}",
+            "r": self._just_read() if "r" in letters else a,
+        }
         args = tuple([operands[letter] for letter in letters])
         if op is toy.RAND and second == 7:
             args = (*args, False)
@@ -139,7 +170,12 @@ class ToyFlow(Flow):
         for op, spec in ((TAKES, args_spec), (GIVES, result_spec)):
             if op is GIVES:
                 self.run(visit.items)
-            self.add(op, *[self.value(3 * number).node for number in range(spec.num_leaves - 1)], 2, results=0)
+            self.add(
+                op,
+                *[self.value(3 * number).node for number in range(spec.num_leaves - 1)],
+                2,
+                results=0,
+            )
         self.frames = outside
 
     def _just_read(self) -> Ref:
@@ -174,12 +210,18 @@ LARGEST = 64
 class TreeFlow(ToyFlow):
     """A flow that writes the body of one module call; calls in it are nodes."""
 
-    def __init__(self, state: Sequence[Window], graphs: dict[str, Graph], frames: tuple[Any, ...] = ()) -> None:
+    def __init__(
+        self, state: Sequence[Window], graphs: dict[str, Graph], frames: tuple[Any, ...] = ()
+    ) -> None:
         super().__init__([Value(Ref("x"), INTEGER, object())])
         self.state, self.graphs = state, graphs
         self.calls = Counter[str]()
         self.path = frames[-1][0] if frames else ""
-        self.slots = [window.name.rpartition(".")[2] for window in state if window.name.rpartition(".")[0] == self.path]
+        self.slots = [
+            window.name.rpartition(".")[2]
+            for window in state
+            if window.name.rpartition(".")[0] == self.path
+        ]
         for slot in self.slots[:2]:
             self.add(Get(slot))
 
@@ -192,7 +234,11 @@ class TreeFlow(ToyFlow):
         # Path and call number determine one body for all callers.
         number = self.calls[path] * LARGEST + list(self.graphs).index(body)
         self.calls[path] += 1
-        relative = path.removeprefix(f"{self.path}.") if is_below(path, self.path) else f"{FROM_ROOT}{path}"
+        relative = (
+            path.removeprefix(f"{self.path}.")
+            if is_below(path, self.path)
+            else f"{FROM_ROOT}{path}"
+        )
         self.add(Call(Frame(relative, number), body), self.value(visit.number).node)
 
     def _interned(self, graph: Graph, prefix: str) -> str:
@@ -244,11 +290,16 @@ def build_flat(recipe: Recipe) -> Program:
         for index, window in enumerate(state)
         if window.role != "counter"
     ]
-    given += [Value(Ref(f"x{index}"), INTEGER, f"x{index}") for index in range(1 + recipe.inputs % 2)]
+    given += [
+        Value(Ref(f"x{index}"), INTEGER, f"x{index}") for index in range(1 + recipe.inputs % 2)
+    ]
     flow = ToyFlow(given, acts=recipe.inputs < 20)
     flow.run(visits(recipe.items, TOY_PATHS))
     outputs = _outputs(flow, recipe)
-    inputs = [UserInput(SCALAR, value.node.name) if value.slot is None else StateInput(value.slot) for value in given]
+    inputs = [
+        UserInput(SCALAR, value.node.name) if value.slot is None else StateInput(value.slot)
+        for value in given
+    ]
     formals = tuple([Input(value.node.name) for value in given])
     main = Graph(formals, tuple(flow.nodes), tuple([arg for arg, _ in outputs]))
     program = Program.of(
@@ -276,7 +327,9 @@ def _outputs(flow: ToyFlow, recipe: Recipe) -> list[tuple[Arg, OutputSpec]]:
             # The order of two new contents of one memory is undefined.
             mutated.add(target.memory)
             index = flow.given.index(target)
-            found.append((value, InputMutation(index) if target.slot is None else StateMutation(target.slot)))
+            found.append(
+                (value, InputMutation(index) if target.slot is None else StateMutation(target.slot))
+            )
     return found
 
 
@@ -316,7 +369,9 @@ def _split(program: Program) -> Program:
     return split_by_tags(program, ("stage0",), tag_of=lambda _: "stage0")
 
 
-Stage = Literal["tokens", "flat", "in place", "sunk", "ivals", "outlined", "deduplicated", "split", "tree"]
+Stage = Literal[
+    "tokens", "flat", "in place", "sunk", "ivals", "outlined", "deduplicated", "split", "tree"
+]
 
 STAGES: tuple[Stage, ...] = get_args(Stage)
 
@@ -373,7 +428,10 @@ def with_tokens(program: Program) -> Program:
         token = f"{node.name}_token"
         nodes.append(Node(token, toy.GETITEM, (Ref(node.name), 0), (), node.stack))
     main, signature = program.main, program.signature
-    outputs = tuple(InputMutation(spec.index + 1) if type(spec) is InputMutation else spec for spec in signature.outputs)
+    outputs = tuple(
+        InputMutation(spec.index + 1) if type(spec) is InputMutation else spec
+        for spec in signature.outputs
+    )
     signature = evolve(signature, inputs=(Token(), *signature.inputs), outputs=(Token(), *outputs))
     graph = Graph((Input("token"), *main.inputs), tuple(nodes), (Ref(token), *main.output))
     return program.with_main(graph, signature=signature)

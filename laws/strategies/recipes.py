@@ -115,11 +115,17 @@ SLOTS = st.integers(0, 8 * 8 * 8 * 4 - 1).map(
 OWN_CONTENTS = 9
 """The kind of outputs that are new contents of state or of an input (a quarter of all)."""
 
-OUTPUTS = st.integers(0, 12 * 12 - 1).map(lambda number: OutputRecipe(min(number % 12, OWN_CONTENTS), number // 12))
+OUTPUTS = st.integers(0, 12 * 12 - 1).map(
+    lambda number: OutputRecipe(min(number % 12, OWN_CONTENTS), number // 12)
+)
 
 
 def _calls(inside: st.SearchStrategy[tuple[ItemRecipe, ...]]) -> st.SearchStrategy[CallRecipe]:
-    return st.builds(lambda head, items: CallRecipe(head % 8, head // 8, items), st.integers(0, 8 * 8 - 1), inside)
+    return st.builds(
+        lambda head, items: CallRecipe(head % 8, head // 8, items),
+        st.integers(0, 8 * 8 - 1),
+        inside,
+    )
 
 
 def _items(sizes: Sequence[int]) -> st.SearchStrategy[tuple[ItemRecipe, ...]]:
@@ -133,7 +139,9 @@ def _items(sizes: Sequence[int]) -> st.SearchStrategy[tuple[ItemRecipe, ...]]:
 
 def _filled(parts: st.SearchStrategy[Drawn], length: int) -> st.SearchStrategy[list[Drawn]]:
     # Half of the lists are at least half full; a third of those of `st.lists` would have at most one element.
-    return st.one_of(st.lists(parts, max_size=length), st.lists(parts, min_size=length // 2, max_size=length))
+    return st.one_of(
+        st.lists(parts, max_size=length), st.lists(parts, min_size=length // 2, max_size=length)
+    )
 
 
 @cache
@@ -211,7 +219,9 @@ def _memory(number: int, is_counter: bool) -> torch.Tensor:  # noqa: FBT001  a k
 
 @cache
 def _tensor(memory: int, offset: int, shape: tuple[int, ...], role: str) -> torch.Tensor:
-    found = _memory(memory, role == "counter")[offset : offset + torch.Size(shape).numel()].view(shape)
+    found = _memory(memory, role == "counter")[offset : offset + torch.Size(shape).numel()].view(
+        shape
+    )
     return torch.nn.Parameter(found) if role == "parameter" else found
 
 
@@ -226,7 +236,10 @@ def windows(slots: Sequence[SlotRecipe]) -> list[Window]:
         for window in _drawn(index, slot, [*found.values()]):
             found.setdefault(window.name, window)
     order = list(SLOT_KINDS)
-    return sorted(found.values(), key=lambda window: min(order.index(window.role), 1 + (window.role == "constant")))
+    return sorted(
+        found.values(),
+        key=lambda window: min(order.index(window.role), 1 + (window.role == "constant")),
+    )
 
 
 def _drawn(index: int, slot: SlotRecipe, before: list[Window]) -> Iterator[Window]:
@@ -236,8 +249,16 @@ def _drawn(index: int, slot: SlotRecipe, before: list[Window]) -> Iterator[Windo
     window = Window(_name(paths[place], letter), role, shape, index)
     other = before[slot.other % len(before)] if before else None
     if other is not None and slot.sharing in (4, 5):
-        window = evolve(other, name=_name(paths[place], other.name.rpartition(".")[2] + ("t" if place == 0 else "")))
-    elif other is not None and slot.sharing > 5 and "counter" not in (role, other.role) and len(shape) < 2:
+        window = evolve(
+            other,
+            name=_name(paths[place], other.name.rpartition(".")[2] + ("t" if place == 0 else "")),
+        )
+    elif (
+        other is not None
+        and slot.sharing > 5
+        and "counter" not in (role, other.role)
+        and len(shape) < 2
+    ):
         window = evolve(window, memory=other.memory, offset=(1, 2, 5)[slot.other % 3])
     yield window
     sibling = {"a.c": "b.c", "a": "b", "b": "a", "b.c": "a.c"}.get(paths[place])
@@ -263,7 +284,9 @@ class Visit:
     is_preserved: bool = False
 
 
-def visits(items: Sequence[ItemRecipe], paths: Sequence[str] = PATHS) -> tuple[NodeRecipe | Visit, ...]:
+def visits(
+    items: Sequence[ItemRecipe], paths: Sequence[str] = PATHS
+) -> tuple[NodeRecipe | Visit, ...]:
     """Return the items of a recipe, each call with its module.
 
     >>> [visit.frames for visit in visits([CallRecipe(1, 2, ())])]
@@ -275,7 +298,11 @@ def visits(items: Sequence[ItemRecipe], paths: Sequence[str] = PATHS) -> tuple[N
         within = f"{frames[-1][0]}." if frames and call.how != ELSEWHERE else ""
         # A strict export shows a module that is called inside itself as entered before.
         around = [inner for inner, _ in frames]
-        below = [path for path in paths if path.startswith(within) and not any(is_below(inner, path) for inner in around)]
+        below = [
+            path
+            for path in paths
+            if path.startswith(within) and not any(is_below(inner, path) for inner in around)
+        ]
         if not below:
             return frames
         path = below[(call.module + shift) % len(below)]
@@ -295,7 +322,9 @@ def visits(items: Sequence[ItemRecipe], paths: Sequence[str] = PATHS) -> tuple[N
                 for number, shift in enumerate((0, item.module % 2) if item.how in TWICE else (0,)):
                     inside = entered(item, frames, shift)
                     items = _varied(item.items) if number and item.module % 3 == 2 else item.items
-                    yield Visit(inside, tuple(resolved(items, inside)), item.module, item.how in PRESERVED)
+                    yield Visit(
+                        inside, tuple(resolved(items, inside)), item.module, item.how in PRESERVED
+                    )
 
     return tuple(resolved(items, ()))
 
@@ -303,7 +332,10 @@ def visits(items: Sequence[ItemRecipe], paths: Sequence[str] = PATHS) -> tuple[N
 def _varied(items: tuple[ItemRecipe, ...]) -> tuple[ItemRecipe, ...]:
     # Almost equal bodies must not be merged.
     *before, last = items or (NodeRecipe(0, 0, 0),)
-    return (*before, evolve(last, second=(last.second + 1) % 8) if type(last) is NodeRecipe else last)
+    return (
+        *before,
+        evolve(last, second=(last.second + 1) % 8) if type(last) is NodeRecipe else last,
+    )
 
 
 # -- inputs and outputs ----------------------------------------------------------------------------------------------------------
@@ -350,14 +382,20 @@ def users(number: int, *, is_dynamic: bool) -> Users:
     (('x',), ['x', 'y_q'])
     """
     a = number_kind(LITERALS[number // 6])
-    x, y, s = (tensor_kind(torch.float32, *sizes) for sizes in ((size() if is_dynamic else 3, 4), (4,), ()))
+    x, y, s = (
+        tensor_kind(torch.float32, *sizes) for sizes in ((size() if is_dynamic else 3, 4), (4,), ())
+    )
     forms: tuple[tuple[tuple[str, ...], list[tuple[str, Kind]], Any], ...] = (
         (("x",), [("x", x)], ((0,), {})),
         (("x", "y"), [("x", x), ("y", y)], ((0, 0), {})),
         (("x", "y"), [("x", x), ("y_q", y)], ((0, {"q": 0}), {})),
         (("x", "flag", "z"), [("x", x), ("flag", a), ("z", y)], ((0, 0), {"z": 0})),
         (("xs",), [("xs_0", x), ("xs_1", s), ("xs_2_0", y)], (([0, 0, (0,)],), {})),
-        (("x", "o"), [("x", x), ("o_p", y), ("o_q", a), ("o_r", s)], ((0,), {"o": {"p": 0, "q": 0, "r": 0}})),
+        (
+            ("x", "o"),
+            [("x", x), ("o_p", y), ("o_q", a), ("o_r", s)],
+            ((0,), {"o": {"p": 0, "q": 0, "r": 0}}),
+        ),
     )
     names, leaves, tree = forms[number % len(forms)]
     return Users(tuple(leaves), pytree.tree_structure(tree), names)

@@ -23,11 +23,32 @@ from ...ir.arguments import same_arg
 from ...ir.callables import Parameter, plain_parameters
 from ...ir.calls.argument_tree import ArgumentTree
 from ...ir.errors import InputError, InputValueError
-from ...ir.expression import OPERATORS, UNCOMPUTABLE, Apply, Expr, InputDim, InputValue, Sym, inputs_in, leaves_in, write
+from ...ir.expression import (
+    OPERATORS,
+    UNCOMPUTABLE,
+    Apply,
+    Expr,
+    InputDim,
+    InputValue,
+    Sym,
+    inputs_in,
+    leaves_in,
+    write,
+)
 from ...ir.names import is_identifier
 from ...ir.own_operators import pack
 from ...ir.program import Program
-from ...ir.signature import ArgumentType, Constraints, LiteralType, NumberType, ObjectType, Range, RestType, TensorType, UserInput
+from ...ir.signature import (
+    ArgumentType,
+    Constraints,
+    LiteralType,
+    NumberType,
+    ObjectType,
+    Range,
+    RestType,
+    TensorType,
+    UserInput,
+)
 from ...ir.torch_private import pytree
 
 
@@ -48,15 +69,21 @@ def adapted(root: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list
         return list(plan.leaves(args, kwargs))
     except InputError:
         pass
-    known = {name: kwargs[name] for name in plan.tree.keyword if name in kwargs}  # in the order of the program, as for torch
+    known = {
+        name: kwargs[name] for name in plan.tree.keyword if name in kwargs
+    }  # in the order of the program, as for torch
     leaves, spec = pytree.tree_flatten((args, {**known, **kwargs}))
     metadata = {**root.meta, "unflattened_module": root}
-    found = adapter.adapt(target_spec=plan.in_spec, input_spec=spec, input_args=leaves, metadata=metadata, obj=args)
+    found = adapter.adapt(
+        target_spec=plan.in_spec, input_spec=spec, input_args=leaves, metadata=metadata, obj=args
+    )
     count = plan.checks.count
     if not isinstance(found, list | tuple) or len(found) != count:
         got = f"{len(found)}" if isinstance(found, list | tuple) else f"a {type(found).__name__}"
         name = type(adapter).__name__
-        raise InputError(f"the program takes {count} flat arguments ({', '.join(plan.checks.paths)}); {name} returned {got}")
+        raise InputError(
+            f"the program takes {count} flat arguments ({', '.join(plan.checks.paths)}); {name} returned {got}"
+        )
     return list(plan.checked(found))
 
 
@@ -129,10 +156,18 @@ def _python_signature(plan: CallPlan) -> inspect.Signature | None:
 
 def _python_parameter(parameter: Parameter) -> inspect.Parameter:
     if parameter.rest is not None:
-        kind = inspect.Parameter.VAR_KEYWORD if parameter.rest.keywords else inspect.Parameter.VAR_POSITIONAL
+        kind = (
+            inspect.Parameter.VAR_KEYWORD
+            if parameter.rest.keywords
+            else inspect.Parameter.VAR_POSITIONAL
+        )
         return inspect.Parameter(parameter.name, kind)
     default = parameter.default[0] if parameter.default else inspect.Parameter.empty
-    kind = inspect.Parameter.KEYWORD_ONLY if parameter.by_name else inspect.Parameter.POSITIONAL_OR_KEYWORD
+    kind = (
+        inspect.Parameter.KEYWORD_ONLY
+        if parameter.by_name
+        else inspect.Parameter.POSITIONAL_OR_KEYWORD
+    )
     return inspect.Parameter(parameter.name, kind, default=default)
 
 
@@ -184,7 +219,9 @@ class _Writer:
     lines: list[str] = field(factory=list)
     messages: list[_Message] = field(factory=list)
     """One for each condition."""
-    table: dict[str, Any] = field(factory=lambda: {"Tensor": torch.Tensor, "NUMBERS": NUMBERS, "UNCOMPUTABLE": UNCOMPUTABLE})
+    table: dict[str, Any] = field(
+        factory=lambda: {"Tensor": torch.Tensor, "NUMBERS": NUMBERS, "UNCOMPUTABLE": UNCOMPUTABLE}
+    )
     symbols: dict[Sym, str] = field(factory=dict)
     sizes: dict[Expr, int] = field(factory=dict)
     """The first input with a size equal to the expression."""
@@ -196,7 +233,11 @@ class _Writer:
         number = len(self.messages)
         line = f"if not ({condition}): return {number}, {shown}"
         if isinstance(message.expr, Apply | InputDim):
-            self.lines += ["try:", f"    {line}", f"except UNCOMPUTABLE as error: return {number}, error"]
+            self.lines += [
+                "try:",
+                f"    {line}",
+                f"except UNCOMPUTABLE as error: return {number}, error",
+            ]
         else:
             self.lines.append(line)
         self.messages.append(message)
@@ -210,19 +251,34 @@ class _Writer:
         """Check the type of an input, and its sizes unless they are symbolic."""
         match kind:
             case TensorType():
-                self.must(f"isinstance(v{index}, Tensor)", _Message(index, lambda value, _: f"got {_describe(value)}"))
+                self.must(
+                    f"isinstance(v{index}, Tensor)",
+                    _Message(index, lambda value, _: f"got {_describe(value)}"),
+                )
                 dtype = f"v{index}.dtype is {self.entry(kind.dtype)}"
                 if kind.dtype.is_floating_point:
                     dtype += f" or (floating and v{index}.is_floating_point())"
                 self.must(dtype, _Message(index, lambda value, _: f"got dtype {value.dtype}"))
                 if not _has_symbols(kind):
-                    self.must(f"v{index}.shape == {self.entry(kind.shape)}", _Message(index, _got_sizes))
+                    self.must(
+                        f"v{index}.shape == {self.entry(kind.shape)}", _Message(index, _got_sizes)
+                    )
             case LiteralType(value=literal):
-                condition = f"v{index} is None" if literal is None else f"{self.entry(same_arg)}({self.entry(literal)}, v{index})"
+                condition = (
+                    f"v{index} is None"
+                    if literal is None
+                    else f"{self.entry(same_arg)}({self.entry(literal)}, v{index})"
+                )
                 text = other_literal(self.paths[index], literal)
-                self.must(condition, _Message(index, lambda value, _: f"got {_describe(value)}", text=text))
+                self.must(
+                    condition,
+                    _Message(index, lambda value, _: f"got {_describe(value)}", text=text),
+                )
             case NumberType():
-                self.must(f"isinstance(v{index}, NUMBERS)", _Message(index, lambda value, _: f"got {_describe(value)}"))
+                self.must(
+                    f"isinstance(v{index}, NUMBERS)",
+                    _Message(index, lambda value, _: f"got {_describe(value)}"),
+                )
             case _:
                 pass
 
@@ -234,7 +290,9 @@ class _Writer:
             sizes = [f"v{index}_{dim}" for dim in range(len(kind.shape))]
             self.must(f"v{index}.dim() == {len(sizes)}", _Message(index, _got_sizes))
             self.lines.append(f"{', '.join(sizes)}, = v{index}.shape")
-            for name, expected in sorted(zip(sizes, kind.shape, strict=True), key=lambda pair: not isinstance(pair[1], int)):
+            for name, expected in sorted(
+                zip(sizes, kind.shape, strict=True), key=lambda pair: not isinstance(pair[1], int)
+            ):
                 self.size(index, name, expected)
 
     def size(self, index: int, name: str, expected: Expr) -> None:
@@ -246,7 +304,9 @@ class _Writer:
             self.computed.append((index, name, expected))
         elif expected in self.symbols:
             earlier = f"but {expected.name} is {{}} in an earlier argument"
-            message = _Message(index, lambda value, known: f"{_got_sizes(value)}, {earlier.format(known)}")
+            message = _Message(
+                index, lambda value, known: f"{_got_sizes(value)}, {earlier.format(known)}"
+            )
             self.must(f"{name} == {self.symbols[expected]}", message, shown=self.symbols[expected])
         else:
             self.symbols[expected] = name
@@ -267,13 +327,25 @@ class _Writer:
         # The exporter assumes a lower bound of 2 for each dynamic size (0/1 specialization); sizes 0 and 1 still run.
         low = bounds.low if bounds.low is not None and bounds.low > 2 else -math.inf
         high = bounds.high if bounds.high is not None else math.inf
-        wanted = f"at least {low}" if high == math.inf else f"at most {high}" if low == -math.inf else f"between {low} and {high}"
+        wanted = (
+            f"at least {low}"
+            if high == math.inf
+            else f"at most {high}"
+            if low == -math.inf
+            else f"between {low} and {high}"
+        )
         text = write(bounds.expr)
         index, size = self.sizes.get(bounds.expr), self.text(bounds.expr)
         if index is not None:
-            message = _Message(index, lambda value, _: f"{_got_sizes(value)}, where {text} must be {wanted}", bounds.expr)
+            message = _Message(
+                index,
+                lambda value, _: f"{_got_sizes(value)}, where {text} must be {wanted}",
+                bounds.expr,
+            )
         else:
-            message = _Message(0, lambda _, size: f"got {size}", bounds.expr, f"{text} must be {wanted}")
+            message = _Message(
+                0, lambda _, size: f"got {size}", bounds.expr, f"{text} must be {wanted}"
+            )
         self.must(f"{self.entry(low)} <= {size} <= {self.entry(high)}", message, shown=size)
 
     def knows(self, expr: Expr) -> bool:
@@ -297,7 +369,12 @@ class _Writer:
     def made(self) -> Callable[[Sequence[Any], bool], tuple[int, Any] | None]:
         names = "".join(f"v{index}, " for index in range(len(self.paths)))
         body = [f"{names}= values"] if names else []
-        source = "\n".join(["def check(values, floating):", *(f"    {line}" for line in [*body, *self.lines, "return None"])])
+        source = "\n".join(
+            [
+                "def check(values, floating):",
+                *(f"    {line}" for line in [*body, *self.lines, "return None"]),
+            ]
+        )
         exec(compile(source, "<purefx checks>", "exec"), self.table)  # noqa: S102  no user text: values are in the table
         return self.table["check"]
 
@@ -357,7 +434,9 @@ class LeafChecks:
         message, expr = self.writer.messages[number], self.writer.messages[number].expr
         failed = isinstance(shown, UNCOMPUTABLE)
         if expr is not None and (failed or message.got is None):
-            read = ", ".join(dict.fromkeys(self.paths[index] for index in inputs_in(expr))) or "sizes"
+            read = (
+                ", ".join(dict.fromkeys(self.paths[index] for index in inputs_in(expr))) or "sizes"
+            )
             more = f", which is undefined here ({shown})" if failed else ""
             return f"argument {read}: the program was exported for inputs with {write(expr, self.paths)}{more}"
         assert message.got is not None
@@ -367,12 +446,20 @@ class LeafChecks:
 
 
 def _has_symbols(kind: Any) -> bool:
-    sizes = kind.shape if isinstance(kind, TensorType) else (kind.expr,) if isinstance(kind, NumberType) else ()
+    sizes = (
+        kind.shape
+        if isinstance(kind, TensorType)
+        else (kind.expr,)
+        if isinstance(kind, NumberType)
+        else ()
+    )
     return any(size is not None and not isinstance(size, int) for size in sizes)
 
 
 def _got_sizes(value: Any, _: Any = None) -> str:
-    return f"got shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else f"got {value!r}"
+    return (
+        f"got shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else f"got {value!r}"
+    )
 
 
 def _got_computed(expected: Expr, value: Any, wanted: Any) -> str:
@@ -380,7 +467,11 @@ def _got_computed(expected: Expr, value: Any, wanted: Any) -> str:
 
 
 def _describe(value: Any) -> str:
-    return f"{value!r}" if isinstance(value, int | float | str | bool | type(None)) else f"a {type(value).__name__}"
+    return (
+        f"{value!r}"
+        if isinstance(value, int | float | str | bool | type(None))
+        else f"a {type(value).__name__}"
+    )
 
 
 def other_literal(path: str, literal: Any) -> str:
@@ -444,7 +535,11 @@ def foreign_class(value: Any, also: tuple[type, ...]) -> type | None:
             continue
         if kind in MAPPINGS:
             todo += [*part.keys(), *part.values()]
-        elif kind in SEQUENCES or kind.__module__ == "torch.return_types" or (isinstance(part, tuple) and _is_plain(kind)):
+        elif (
+            kind in SEQUENCES
+            or kind.__module__ == "torch.return_types"
+            or (isinstance(part, tuple) and _is_plain(kind))
+        ):
             todo.extend(part)
         elif not isinstance(part, also):
             return kind
@@ -453,5 +548,10 @@ def foreign_class(value: Any, also: tuple[type, ...]) -> type | None:
 
 @functools.lru_cache(maxsize=256)
 def _is_plain(kind: type) -> bool:
-    names = {name for part in kind.__mro__[: -len(tuple.__mro__)] for name in vars(part) if name.startswith("__")}
+    names = {
+        name
+        for part in kind.__mro__[: -len(tuple.__mro__)]
+        for name in vars(part)
+        if name.startswith("__")
+    }
     return names <= OF_NAMED_TUPLES

@@ -32,13 +32,19 @@ class PreservedCall:
 
     __name__ = "call_site"  # fx reads the name of functions in graphs
 
-    def __init__(self, node: Node, call: Call, convention: Convention, formals: Sequence[Input]) -> None:
+    def __init__(
+        self, node: Node, call: Call, convention: Convention, formals: Sequence[Input]
+    ) -> None:
         actual = {formal.name: arg for formal, arg in zip(formals, node.args, strict=True)}
         self.path = str(call.instance).removeprefix(FROM_ROOT)
         self.convention = convention
-        self.leaves: tuple[Arg, ...] = tuple([actual[leaf.name] if type(leaf) is Ref else leaf for leaf in convention.takes])
+        self.leaves: tuple[Arg, ...] = tuple(
+            [actual[leaf.name] if type(leaf) is Ref else leaf for leaf in convention.takes]
+        )
         """The leaves of the arguments, as values of the caller."""
-        self.extra: tuple[Arg, ...] = tuple([arg for arg, leaf in zip(node.args, convention.inputs, strict=True) if leaf < 0])
+        self.extra: tuple[Arg, ...] = tuple(
+            [arg for arg, leaf in zip(node.args, convention.inputs, strict=True) if leaf < 0]
+        )
         """The operands that the signature does not name."""
         self.number = call.instance.call
         signature = convention.signature
@@ -76,18 +82,29 @@ class PreservedCall:
                 return flatten(result, self.out_spec, "result")
             except InputError:
                 pass
-        return unpack(result, self.out_spec, described_call(self.path, self.convention.signature, child))
+        return unpack(
+            result, self.out_spec, described_call(self.path, self.convention.signature, child)
+        )
 
-    def _values(self, flat: Sequence[Any], channel: SideChannel | None, child: Any) -> tuple[Any, ...]:
+    def _values(
+        self, flat: Sequence[Any], channel: SideChannel | None, child: Any
+    ) -> tuple[Any, ...]:
         convention = self.convention
         if convention.unnamed and channel is None:
-            are, those = ("are", "those values") if len(convention.unnamed) > 1 else ("is", "that value")
+            are, those = (
+                ("are", "those values") if len(convention.unnamed) > 1 else ("is", "that value")
+            )
             raise CallError(
                 f"module {self.path} was replaced by a {type(child).__name__}, whose result does not contain "
                 f"{', '.join(convention.unnamed)}, which {are} used outside of it: replace its parent, or return {those} too"
             )
         extra = channel[2] if channel is not None else ()
-        return tuple([flat[leaf] if leaf >= 0 else extra[index] for index, leaf in enumerate(convention.outputs)])
+        return tuple(
+            [
+                flat[leaf] if leaf >= 0 else extra[index]
+                for index, leaf in enumerate(convention.outputs)
+            ]
+        )
 
 
 def packing(in_spec: Any) -> Callable[[Sequence[Any]], tuple[Sequence[Any], Mapping[str, Any]]]:
@@ -114,13 +131,17 @@ class CallHandler:
         self.convention = convention
         self.tree = ArgumentTree.of(convention.signature.in_spec, convention.signature.arg_names)
         self.result = result_builder(convention.signature.out_spec)
-        self.literals = [(at, leaf) for at, leaf in enumerate(convention.takes) if type(leaf) is not Ref]
+        self.literals = [
+            (at, leaf) for at, leaf in enumerate(convention.takes) if type(leaf) is not Ref
+        ]
         """Literals that were baked into the body at export."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CallHandler:
         return self
 
-    def values(self, args: Sequence[Any], kwargs: Mapping[str, Any], channel: SideChannel | None) -> list[Any]:
+    def values(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], channel: SideChannel | None
+    ) -> list[Any]:
         """Return the inputs of the body.
 
         Raises:
@@ -166,7 +187,9 @@ def handling(run: Callable[[torch.nn.Module, Any, list[Any]], Any]) -> Callable[
         run: runs the body at a place, on the state of a module.
     """
 
-    def forward(self: Any, *args: Any, purefx_side_channel: SideChannel | None = None, **kwargs: Any) -> Any:
+    def forward(
+        self: Any, *args: Any, purefx_side_channel: SideChannel | None = None, **kwargs: Any
+    ) -> Any:
         handler = self.purefx_handlers.of(purefx_side_channel)
         output, leaves = run(self, handler.place, handler.values(args, kwargs, purefx_side_channel))
         if purefx_side_channel is not None:

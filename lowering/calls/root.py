@@ -45,7 +45,11 @@ class _Root(Lowered):
         if is_tracing():
             return self._trace(args, kwargs)
         plan = self.purefx_plan
-        leaves = plan.leaves(args, kwargs) if self.flat_args_adapter is None else adapted(self, args, kwargs)
+        leaves = (
+            plan.leaves(args, kwargs)
+            if self.flat_args_adapter is None
+            else adapted(self, args, kwargs)
+        )
         try:
             results = self._run_body(leaves)
         except Exception as error:
@@ -58,7 +62,11 @@ class _Root(Lowered):
         # or with concrete_args; one for all inputs if fx traces this module.  Like torch's unflatten, return the flat result.
         try:
             is_one, plan = isinstance(args, torch.fx.Proxy), self.purefx_plan
-            leaves = [args[number] for number in range(plan.checks.count)] if is_one else plan.bound(args, kwargs)
+            leaves = (
+                [args[number] for number in range(plan.checks.count)]
+                if is_one
+                else plan.bound(args, kwargs)
+            )
         except InputError:
             leaves = pytree.tree_leaves((args, kwargs))
         results = self._run_body(leaves)
@@ -66,7 +74,11 @@ class _Root(Lowered):
 
     def process_forward_inputs(self, *args: Any, **kwargs: Any) -> list[Any]:
         """Return the flat inputs of a call, adapted and checked."""
-        return list(self.purefx_plan.leaves(args, kwargs) if self.flat_args_adapter is None else adapted(self, args, kwargs))
+        return list(
+            self.purefx_plan.leaves(args, kwargs)
+            if self.flat_args_adapter is None
+            else adapted(self, args, kwargs)
+        )
 
     @property
     def check_input_constraints(self) -> bool:
@@ -105,8 +117,16 @@ class _Root(Lowered):
 
 
 def _floating_dtype(module: torch.nn.Module) -> torch.dtype | None:
-    every = (tensor for kind in (parameters_dict, buffers_dict) for part in module.modules() for tensor in kind(part).values())
-    return next((tensor.dtype for tensor in every if tensor is not None and tensor.is_floating_point()), None)
+    every = (
+        tensor
+        for kind in (parameters_dict, buffers_dict)
+        for part in module.modules()
+        for tensor in kind(part).values()
+    )
+    return next(
+        (tensor.dtype for tensor in every if tensor is not None and tensor.is_floating_point()),
+        None,
+    )
 
 
 class LoweredRoot(_Root, LoweredModule):
@@ -146,7 +166,9 @@ def _copied(function: Callable[..., Any]) -> FunctionType:
     assert isinstance(function, FunctionType)
     # A separate code object: dynamo caches compiled code on it, for a limited number of roots.
     code = function.__code__.replace()
-    copy = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
+    copy = FunctionType(
+        code, function.__globals__, function.__name__, function.__defaults__, function.__closure__
+    )
     copy.__doc__ = function.__doc__
     return copy
 
@@ -161,7 +183,11 @@ def class_of(body: Body, to: str) -> type[torch.nn.Module]:
     compiled = to == "graph_module"
     base = LoweredModule if compiled else LoweredInterpreter
     if body.convention is not None:
-        run = (lambda module, place, values: place.body.run(runs_on(module), *values)) if compiled else run_body
+        run = (
+            (lambda module, place, values: place.body.run(runs_on(module), *values))
+            if compiled
+            else run_body
+        )
         return make_class(base, {"forward": handling(run)})
     return make_class(base, {"forward": body.run} if compiled else {})
 

@@ -90,8 +90,12 @@ def binding_of(operator: Any) -> Callable[..., Any] | None:
 @functools.cache
 def _parameters(operator: Any) -> tuple[tuple[str, ...], dict[str, str]]:
     # The schema types of the positional parameters, and of the keyword parameters by name.
-    parameters = [(one.name, str(one.real_type), one.kwarg_only) for one in schema_of(operator).arguments]
-    return tuple([kind for _, kind, named in parameters if not named]), {name: kind for name, kind, named in parameters if named}
+    parameters = [
+        (one.name, str(one.real_type), one.kwarg_only) for one in schema_of(operator).arguments
+    ]
+    return tuple([kind for _, kind, named in parameters if not named]), {
+        name: kind for name, kind, named in parameters if named
+    }
 
 
 def operands(node: Node) -> dict[Ref, type] | None:
@@ -112,7 +116,10 @@ def operands(node: Node) -> dict[Ref, type] | None:
     by_position, by_name = _parameters(node.do.target)
     if len(node.args) > BY_POSITION.get(node.do.name, len(by_position)):
         return None
-    arguments = [*zip(node.args, by_position, strict=False), *[(arg, by_name.get(key, "")) for key, arg in node.kwargs]]
+    arguments = [
+        *zip(node.args, by_position, strict=False),
+        *[(arg, by_name.get(key, "")) for key, arg in node.kwargs],
+    ]
     found: dict[Ref, type] = {}
     for arg, kind in arguments:
         if kind == "Tensor" and node.do.name in NUMBERS and type(arg) in LITERALS["number"]:

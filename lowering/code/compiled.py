@@ -21,13 +21,21 @@ from ...ir.calls.call_sites import Convention, without_boundaries
 from ...ir.errors import UnsupportedProgram
 from ...ir.graph import Call, Graph, Node, Op
 from ...ir.operators import advice_for, named_with_reasons
-from ...ir.torch_private import OpOverload, current_modes, mode_objects, restore_modes, run_while_tracing
+from ...ir.torch_private import (
+    OpOverload,
+    current_modes,
+    mode_objects,
+    restore_modes,
+    run_while_tracing,
+)
 from ..calls.preserved import PreservedCall
 from ..modules.context import LoweringContext, conventions_of, position_dependent
 from .source import Table, write_body
 
 
-def deferred(write: Callable[[], tuple[CodeType, Mapping[str, Any]]], name: str, *, parameters: int) -> FunctionType:
+def deferred(
+    write: Callable[[], tuple[CodeType, Mapping[str, Any]]], name: str, *, parameters: int
+) -> FunctionType:
     """Return a function of ``self`` and values that is compiled when it is first called.
 
     Concurrent first calls may each write the code; they write the same.
@@ -94,10 +102,14 @@ def may_leave_modes(target: Any, *, unknown: bool) -> bool:
     >>> may_leave_modes(torch.ops.aten.relu.default, unknown=False), may_leave_modes(torch.set_grad_enabled, unknown=True)
     (False, True)
     """
-    return target is torch.ops.higher_order.wrap_with_set_grad_enabled or (unknown and type(target) is not OpOverload)
+    return target is torch.ops.higher_order.wrap_with_set_grad_enabled or (
+        unknown and type(target) is not OpOverload
+    )
 
 
-def restoring(run: FunctionType, parameters: str, opened: Callable[[], Iterable[str]]) -> FunctionType:
+def restoring(
+    run: FunctionType, parameters: str, opened: Callable[[], Iterable[str]]
+) -> FunctionType:
     """Return a function that does the same, and restores the modes of torch if it raises.
 
     Args:
@@ -126,7 +138,9 @@ def restoring(run: FunctionType, parameters: str, opened: Callable[[], Iterable[
         "run": run, "current_modes": current_modes, "restore_modes": restore_modes, "left_open": left_open,
         "is_compiling": torch.compiler.is_dynamo_compiling, "__builtins__": builtins,
     }  # fmt: skip
-    return FunctionType(_template(RESTORING, parameters).replace(co_name=run.__name__), values, run.__name__)
+    return FunctionType(
+        _template(RESTORING, parameters).replace(co_name=run.__name__), values, run.__name__
+    )
 
 
 FILE = "<purefx>"
@@ -183,7 +197,9 @@ def bodies_of(context: LoweringContext) -> tuple[dict[str, Body], Codes]:
     program = context.program
     deepest = heights(program)[program.root]
     if deepest > DEEPEST:
-        raise UnsupportedProgram(f"modules nest {deepest} deep, at most {DEEPEST} can run: lower px.inline(program) instead")
+        raise UnsupportedProgram(
+            f"modules nest {deepest} deep, at most {DEEPEST} can run: lower px.inline(program) instead"
+        )
     check_runs(node for _, node in program.nodes())
     bodies: dict[str, Body] = {}
     codes, called = Codes(), conventions_of(context)
@@ -191,7 +207,9 @@ def bodies_of(context: LoweringContext) -> tuple[dict[str, Body], Codes]:
         graph, convention = program.graphs[name], called.get(name)
         runs = without_boundaries(graph, convention)
         sites = {
-            node.name: PreservedCall(node, node.do, called[node.do.graph], program.graphs[node.do.graph].inputs)
+            node.name: PreservedCall(
+                node, node.do, called[node.do.graph], program.graphs[node.do.graph].inputs
+            )
             for node in (runs.nodes if called else ())
             if type(node.do) is Call and node.do.graph in called
         }
@@ -215,8 +233,13 @@ def check_runs(nodes: Iterable[Node]) -> None:
             continue
         if node.do.target is None:
             found.setdefault(node.do.name, node.name)
-        elif type(node.do.target) is not OpOverload and (work := too_much_work(node.do.target, node.args)) is not None:
-            raise UnsupportedProgram(f"node {node.name}: {node.do.name} would compute {work}, which no size needs")
+        elif (
+            type(node.do.target) is not OpOverload
+            and (work := too_much_work(node.do.target, node.args)) is not None
+        ):
+            raise UnsupportedProgram(
+                f"node {node.name}: {node.do.name} would compute {work}, which no size needs"
+            )
     if found:
         named = ", ".join([f"{name} at node {node}" for name, node in found.items()])[:2000]
         raise UnsupportedProgram(
@@ -235,7 +258,10 @@ def _runner(body: Body, name: str, codes: Codes) -> FunctionType:
 
     count = len(body.runs.inputs)
     run = deferred(write, name, parameters=count)
-    if any(type(do) is Op and may_leave_modes(do.target, unknown=do.effects.unknown) for do in body.runs.distinct):
+    if any(
+        type(do) is Op and may_leave_modes(do.target, unknown=do.effects.unknown)
+        for do in body.runs.distinct
+    ):
         run = restoring(run, _parameters(count), lambda: body.opened)
     return run
 
@@ -260,12 +286,20 @@ def code_of(head: str, lines: Sequence[str]) -> CodeType:
 def _compiled(body: Body) -> tuple[CodeType, Mapping[str, Any], tuple[str, ...]]:
     # Code that depends on the graph alone is cached on it, for other programs with the graph; the code of calls with a
     # preserved signature, of operators on graphs, and of inlined calls depends on more.
-    alone = not body.sites and body.runs is body.graph and not any(type(node.do) is Op for node in body.graph.callers)
+    alone = (
+        not body.sites
+        and body.runs is body.graph
+        and not any(type(node.do) is Op for node in body.graph.callers)
+    )
     kept = body.graph.derived.get(_compiled) if alone else None
     if kept is None:
         table = body.new_table()
         source = write_body(body.runs, table, body.sites)
-        kept = code_of(f"body({', '.join(('self', *source.parameters))})", source.lines), table.values, source.opened
+        kept = (
+            code_of(f"body({', '.join(('self', *source.parameters))})", source.lines),
+            table.values,
+            source.opened,
+        )
         if alone:
             body.graph.derived[_compiled] = kept
     return kept

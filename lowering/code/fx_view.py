@@ -37,13 +37,27 @@ def with_original_meta(graph: Graph, was: Graph | None) -> Graph:
     >>> dict(with_original_meta(graph, was).nodes[0].meta)
     {'val': 2}
     """
-    if was is None or was is graph or len(graph.inputs) != len(was.inputs) or len(graph.nodes) != len(was.nodes):
+    if (
+        was is None
+        or was is graph
+        or len(graph.inputs) != len(was.inputs)
+        or len(graph.nodes) != len(was.nodes)
+    ):
         return graph
     pairs = list(zip(graph.nodes, was.nodes, strict=True))
-    if any(_operation(mine) != _operation(theirs) for mine, theirs in pairs):  # changed after the merge
+    if any(
+        _operation(mine) != _operation(theirs) for mine, theirs in pairs
+    ):  # changed after the merge
         return graph
-    inputs = tuple([Input(mine.name, theirs.meta) for mine, theirs in zip(graph.inputs, was.inputs, strict=True)])
-    return Graph(inputs, tuple([mine.evolve(meta=theirs.meta) for mine, theirs in pairs]), graph.output)
+    inputs = tuple(
+        [
+            Input(mine.name, theirs.meta)
+            for mine, theirs in zip(graph.inputs, was.inputs, strict=True)
+        ]
+    )
+    return Graph(
+        inputs, tuple([mine.evolve(meta=theirs.meta) for mine, theirs in pairs]), graph.output
+    )
 
 
 def _operation(node: Node) -> object:
@@ -74,7 +88,9 @@ def build_fx_graph(place: Any, owner: torch.nn.Module, reserved: Container[str])
     if builder.is_root and signature.in_spec is not None and builder.parameters is None:
         tree = ArgumentTree.of(signature.in_spec)
         names = argument_names(signature.arg_names, len(tree.specs), list(tree.keyword))
-        builder.made.set_codegen(PyTreeCodeGen(PyTreeInfo(names, signature.in_spec, signature.out_spec)))
+        builder.made.set_codegen(
+            PyTreeCodeGen(PyTreeInfo(names, signature.in_spec, signature.out_spec))
+        )
     return check_fx_names(builder.made, starred=builder.parameters is not None)
 
 
@@ -82,7 +98,9 @@ class _Builder:
     def __init__(self, place: Any, owner: torch.nn.Module, reserved: Container[str]) -> None:
         body = place.body
         self.place, self.owner, self.reserved = place, owner, reserved
-        self.graph = with_original_meta(body.graph, before_merging(place.context).get(Frame(place.path, place.call)))
+        self.graph = with_original_meta(
+            body.graph, before_merging(place.context).get(Frame(place.path, place.call))
+        )
         self.signature = place.context.program.signature
         self.is_root = body.name == place.context.program.root
         self.made = torch.fx.Graph()
@@ -101,7 +119,11 @@ class _Builder:
     def _attach(self, names: Iterable[str], value: Any) -> torch.fx.Node:
         # Under the first name that the owner does not use for another value.
         attributes = self.owner.__dict__
-        name = next(name for name in names if name not in self.reserved and attributes.get(name, value) == value)
+        name = next(
+            name
+            for name in names
+            if name not in self.reserved and attributes.get(name, value) == value
+        )
         attributes[name] = value
         return self.made.get_attr(name)
 
@@ -110,10 +132,16 @@ class _Builder:
 
     def inputs(self) -> None:
         formals = self.graph.inputs
-        for formal, parameter in zip(formals, self.parameters or [Parameter("")] * len(formals), strict=True):
+        for formal, parameter in zip(
+            formals, self.parameters or [Parameter("")] * len(formals), strict=True
+        ):
             stars = "" if parameter.rest is None else "**" if parameter.rest.keywords else "*"
-            name = formal.name if self.parameters else None  # torch spells other names so that code can have them
-            made = self.made.create_node("placeholder", stars + formal.name, parameter.default, name=name)
+            name = (
+                formal.name if self.parameters else None
+            )  # torch spells other names so that code can have them
+            made = self.made.create_node(
+                "placeholder", stars + formal.name, parameter.default, name=name
+            )
             self.known[formal.name] = made
             self.describe(made, formal.meta)
 
@@ -133,15 +161,29 @@ class _Builder:
             case Get(slot=slot):
                 return create("get_attr", from_root(slot), name=node.name)
             case _ if node.name in self._module_calls:
-                return create("call_module", self._module_calls[node.name], self.arg(node.args[1:]), kwargs, name=node.name)
+                return create(
+                    "call_module",
+                    self._module_calls[node.name],
+                    self.arg(node.args[1:]),
+                    kwargs,
+                    name=node.name,
+                )
             case Call() if node.name in self.place.body.sites:
                 site = self.place.body.sites[node.name]
-                args = (self.made.get_attr(attribute_name(site.callee)), self.arg(site.leaves), self.arg(site.extra))
+                args = (
+                    self.made.get_attr(attribute_name(site.callee)),
+                    self.arg(site.leaves),
+                    self.arg(site.extra),
+                )
                 return create("call_function", site, args, name=node.name)
             case Call(instance=instance):
-                return create("call_module", attribute_name(instance), self.arg(node.args), name=node.name)
+                return create(
+                    "call_module", attribute_name(instance), self.arg(node.args), name=node.name
+                )
             case _:
-                assert do.target is not None, "an operator without a callable is refused when bodies are compiled"
+                assert do.target is not None, (
+                    "an operator without a callable is refused when bodies are compiled"
+                )
                 args = self.arg(node.args)
                 if isinstance(do.target, Method):
                     return create("call_method", do.target.name, args, kwargs, name=node.name)
@@ -160,14 +202,22 @@ class _Builder:
                 names = (stem + "_" * number for number in count())
                 self._bodies[arg.graph] = self._attach(names, self.place.context.nested[arg.graph])
             return self._bodies[arg.graph]
-        return self._attach((f"_spec_{number}" for number in count()), arg) if isinstance(arg, TREES) else arg
+        return (
+            self._attach((f"_spec_{number}" for number in count()), arg)
+            if isinstance(arg, TREES)
+            else arg
+        )
 
     def module_stack(self, stack: Stack) -> dict[str, tuple[str, str]]:
         """Return the ``nn_module_stack`` of a node."""
         found = self._stacks.get(stack)
         if found is None:
             place, types = self.place, types_of(self.place.context)
-            around = [(path, place.call if path == place.path else 0) for path in way_to(place.path) if path in types]
+            around = [
+                (path, place.call if path == place.path else 0)
+                for path in way_to(place.path)
+                if path in types
+            ]
             inside = [(join(place.path, frame.path), frame.call) for frame in stack]
             found = self._stacks[stack] = spelled_stack([*around, *inside], types)
         return dict(found)

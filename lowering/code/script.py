@@ -67,9 +67,13 @@ def to_script(program: Program, *, rewrite: str = "", calls: int = 2) -> str:
         graph.output((relu,))
     """
     if not isinstance(rewrite, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ArgumentError(f"rewrite must be the source of a function, not {kind_of(rewrite)}; pass inspect.getsource(a_pass)")
+        raise ArgumentError(
+            f"rewrite must be the source of a function, not {kind_of(rewrite)}; pass inspect.getsource(a_pass)"
+        )
     if rewrite and "def a_pass(" not in rewrite:
-        raise ArgumentError("rewrite must define the function that the script calls: def a_pass(gm): ... return gm")
+        raise ArgumentError(
+            "rewrite must define the function that the script calls: def a_pass(gm): ... return gm"
+        )
     flat = _flat(check(program, asked_by="to_script"))
     parts = [
         '"""A program, and the pass `a_pass` to test on it."""',
@@ -126,7 +130,9 @@ def _flat(program: Program) -> Program:
     flat = sink_state(inplace_mutations(remove_effect_tokens(inline(join(program)))))
     for _, node in flat.nodes():
         if type(node.do) is Op and node.do.name.startswith("purefx.") and not is_boundary(node):
-            raise UnsupportedProgram(f"{node.do.name} has no counterpart in torch.fx; reduce the program first, px.minimize(...)")
+            raise UnsupportedProgram(
+                f"{node.do.name} has no counterpart in torch.fx; reduce the program first, px.minimize(...)"
+            )
     if any(type(spec) is not UserOutput for spec in flat.signature.outputs):
         raise UnsupportedProgram(
             "scripts of joint programs are not supported, as they return gradients or a loss; use the forward program"
@@ -144,20 +150,31 @@ def _state(program: Program) -> str:
     for name, slot in program.state.pairs:
         is_tied = slot.cell in cells
         if not is_plain(slot.value) or (slot.storage in storages and not is_tied):
-            kind = f"a {kind_of_state(slot.value)}" if not is_plain(slot.value) else "a view of other state"
+            kind = (
+                f"a {kind_of_state(slot.value)}"
+                if not is_plain(slot.value)
+                else "a view of other state"
+            )
             raise UnsupportedProgram(f"the state {name!r} is {kind}, which a script cannot make")
         made = f"found[{cells[slot.cell]!r}]" if is_tied else _tensor_code(slot.value)
         lines.append(f"    found[{name!r}] = {made}")
         cells.setdefault(slot.cell, name)
         storages.add(slot.storage)
-    head = ["def state() -> dict[str, torch.Tensor]:", "    draw = torch.Generator().manual_seed(0)  # noqa: F841"]
+    head = [
+        "def state() -> dict[str, torch.Tensor]:",
+        "    draw = torch.Generator().manual_seed(0)  # noqa: F841",
+    ]
     return "\n".join([*head, "    found: dict[str, torch.Tensor] = {}", *lines, "    return found"])
 
 
 def _tensor_code(tensor: torch.Tensor) -> str:
     made = contents_code(tensor.detach())
     is_parameter = isinstance(tensor, torch.nn.Parameter)
-    return f"torch.nn.Parameter({made}, requires_grad={tensor.requires_grad})" if is_parameter else made
+    return (
+        f"torch.nn.Parameter({made}, requires_grad={tensor.requires_grad})"
+        if is_parameter
+        else made
+    )
 
 
 # -- graphs ---------------------------------------------------------------------------------------------------------------------
@@ -184,19 +201,32 @@ def _body(program: Program, name: str) -> str:
         return f"graph.get_attr({ids[arg.graph]!r})" if type(arg) is Body else _literal(arg)
 
     lines = [f"def {ids[name]}(tensors: dict[str, torch.Tensor]) -> torch.fx.GraphModule:"]
-    lines += ["    root = torch.nn.Module()", *_attributes(program, graph, ids), "    graph = torch.fx.Graph()"]
+    lines += [
+        "    root = torch.nn.Module()",
+        *_attributes(program, graph, ids),
+        "    graph = torch.fx.Graph()",
+    ]
     for formal in graph.inputs:
         made = new(formal.name)
         lines.append(f"    {made} = graph.placeholder({made!r})")
     for node in graph.nodes:
         if not is_boundary(node):
             lines.append(f"    {new(node.name)} = {_node(node, leaf)}")
-    return "\n".join([*lines, f"    graph.output({code_of(graph.output, leaf)})", "    return torch.fx.GraphModule(root, graph)"])
+    return "\n".join(
+        [
+            *lines,
+            f"    graph.output({code_of(graph.output, leaf)})",
+            "    return torch.fx.GraphModule(root, graph)",
+        ]
+    )
 
 
 def _function_names(program: Program) -> dict[str, str]:
     inner = [name for name in program.order if name != program.root]
-    return {program.root: "program", **{name: f"body_{number}" for number, name in enumerate(inner, 1)}}
+    return {
+        program.root: "program",
+        **{name: f"body_{number}" for number, name in enumerate(inner, 1)},
+    }
 
 
 def _attributes(program: Program, graph: Graph, ids: dict[str, str]) -> Iterator[str]:
@@ -214,7 +244,11 @@ def _node(node: Node, leaf: Callable[[Arg], str]) -> str:
         return f'graph.create_node("get_attr", {node.do.slot!r}, (), {{}}{name})'
     assert type(node.do) is Op
     method = node.do.target if isinstance(node.do.target, Method) else None
-    kind, target = ("call_function", target_code(node)) if method is None else ("call_method", repr(method.name))
+    kind, target = (
+        ("call_function", target_code(node))
+        if method is None
+        else ("call_method", repr(method.name))
+    )
     kwargs = ", ".join(f"{key!r}: {code_of(arg, leaf)}" for key, arg in node.kwargs)
     return f'graph.create_node("{kind}", {target}, {code_of(node.args, leaf)}, {{{kwargs}}}{name})'
 
@@ -224,8 +258,15 @@ def _node(node: Node, leaf: Callable[[Arg], str]) -> str:
 
 def _arguments(program: Program) -> str:
     values = FakeValues(program)
-    made = [_argument(formal.name, spec, values) for formal, spec in program.inputs if type(spec) is UserInput]
-    lines = ["def arguments(call: int) -> list[Any]:", "    draw = torch.Generator().manual_seed(call)  # noqa: F841"]
+    made = [
+        _argument(formal.name, spec, values)
+        for formal, spec in program.inputs
+        if type(spec) is UserInput
+    ]
+    lines = [
+        "def arguments(call: int) -> list[Any]:",
+        "    draw = torch.Generator().manual_seed(call)  # noqa: F841",
+    ]
     return "\n".join([*lines, "    return [", *[f"        {one}," for one in made], "    ]"])
 
 
@@ -243,7 +284,9 @@ def _argument(name: str, spec: UserInput, values: FakeValues) -> str:
             return code_of(value, _literal)
         case _:
             pass
-    raise UnsupportedProgram(f"no argument for the input {name!r} can be written; reduce the program first, px.minimize(...)")
+    raise UnsupportedProgram(
+        f"no argument for the input {name!r} can be written; reduce the program first, px.minimize(...)"
+    )
 
 
 LITERAL_UP_TO = 64
@@ -304,7 +347,12 @@ def target_code(node: Node) -> str:
     target, name = node.do.target, node.do.name
     known = isinstance(target, OpOverload) or name.startswith("higher_order.")
     code = f"torch.ops.{name}" if known else name
-    if target is None or not all(map(is_identifier, code.split("."))) or _found(code) is not target or op_name(target) != name:
+    if (
+        target is None
+        or not all(map(is_identifier, code.split(".")))
+        or _found(code) is not target
+        or op_name(target) != name
+    ):
         raise UnsupportedProgram(
             f"{name} at {place_of(node)} is not found by name in torch or the standard library, so no script can call it"
         )
@@ -313,7 +361,11 @@ def target_code(node: Node) -> str:
 
 def _found(code: str) -> Any:
     try:
-        return pkgutil.resolve_name(code) if code.split(".", maxsplit=1)[0] in ("torch", "operator", "math", "builtins") else None
+        return (
+            pkgutil.resolve_name(code)
+            if code.split(".", maxsplit=1)[0] in ("torch", "operator", "math", "builtins")
+            else None
+        )
     except (AttributeError, ImportError):
         return None
 
@@ -342,7 +394,9 @@ def attach(root: torch.nn.Module, path: str, value: Any, *, persistent: bool = T
         root.register_buffer(name, value, persistent=persistent)
 
 
-def observed(module: torch.nn.Module, arguments: Callable[[int], list[Any]], *, calls: int) -> list[tuple[str, Any]]:
+def observed(
+    module: torch.nn.Module, arguments: Callable[[int], list[Any]], *, calls: int
+) -> list[tuple[str, Any]]:
     """Return the results of several calls, the arguments after each call, and the state after the last.
 
     Args:

@@ -42,7 +42,10 @@ def argument_names(names: Sequence[str], count: int, keywords: Sequence[Any]) ->
     invalid = [key for key in keywords if not is_identifier(key)]
     if invalid:
         _refuse("the keyword argument", invalid[0])
-    return [name if is_identifier(name) else f"arg_{index}" for index, name in enumerate(names or [""] * count)]
+    return [
+        name if is_identifier(name) else f"arg_{index}"
+        for index, name in enumerate(names or [""] * count)
+    ]
 
 
 def check_fx_names(graph: torch.fx.Graph, *, starred: bool = False) -> torch.fx.Graph:
@@ -61,7 +64,9 @@ def check_fx_names(graph: torch.fx.Graph, *, starred: bool = False) -> torch.fx.
     ['x_f_']
     """
     for node in graph.nodes:
-        if node.op == "placeholder" and not is_identifier(node.target.lstrip("*") if starred else node.target):
+        if node.op == "placeholder" and not is_identifier(
+            node.target.lstrip("*") if starred else node.target
+        ):
             node.target = node.name
         elif node.op in ("get_attr", "call_module") and not is_plain_path(node.target):
             _refuse("the attribute", node.target)
@@ -140,7 +145,9 @@ def from_root(path: str) -> str:
     return f"{FROM_ROOT}.{path[1:]}" if path.startswith(FROM_ROOT) else path
 
 
-def write_body(graph: Graph, table: Table, sites: Mapping[str, PreservedCall] = MappingProxyType({})) -> BodySource:
+def write_body(
+    graph: Graph, table: Table, sites: Mapping[str, PreservedCall] = MappingProxyType({})
+) -> BodySource:
     """Return the source of a body.
 
     Args:
@@ -152,7 +159,10 @@ def write_body(graph: Graph, table: Table, sites: Mapping[str, PreservedCall] = 
     lines = [writer.statement(index, node) for index, node in enumerate(graph.nodes)]
     lines.append(f"return {writer.text(graph.output)}")
     if writer.is_quick:
-        compiling, modes = table.name("compiling", torch.compiler.is_compiling), table.name("modes", sees_functions)
+        compiling, modes = (
+            table.name("compiling", torch.compiler.is_compiling),
+            table.name("modes", sees_functions),
+        )
         lines[0] = f"{writer.unseen} = not ({compiling}() or {modes}()); {lines[0]}"
     return BodySource(tuple(lines), writer.parameters, tuple(writer.opened[::-1]))
 
@@ -228,7 +238,9 @@ class _Writer:
         types = operands(node) if binding is not None else None
         if types is None:
             return f"({name(('entry', id(target)), entry_of(target))} if {self.unseen} else {called})({args})"
-        checks = [self._check(self.registers[value.name], wanted) for value, wanted in types.items()]
+        checks = [
+            self._check(self.registers[value.name], wanted) for value, wanted in types.items()
+        ]
         condition = " and ".join([self.unseen, *checks])
         return f"({name(('binding', id(target)), binding)} if {condition} else {called})({args})"
 
@@ -264,7 +276,9 @@ class _Writer:
         if kind is Body:
             body = self.table.name(("body", arg.graph), self.table.nested[arg.graph])
             return (
-                f"{self.table.name('bound_to', bound_to)}(self, {body})" if arg.graph in self.table.position_dependent else body
+                f"{self.table.name('bound_to', bound_to)}(self, {body})"
+                if arg.graph in self.table.position_dependent
+                else body
             )
         # By value only for strings: 0.0 and -0.0 are equal.
         return self.table.name((kind, arg if kind is str else id(arg)), arg)
@@ -285,7 +299,13 @@ def code_of(arg: Arg, leaf: Callable[[Arg], str]) -> str:
         return leaf(arg)
     parts = [code_of(part, leaf) for part in children_of(arg)]
     if kind is Record:
-        return "{" + ", ".join(f"{key}: {value}" for key, value in zip(parts[::2], parts[1::2], strict=True)) + "}"
+        return (
+            "{"
+            + ", ".join(
+                f"{key}: {value}" for key, value in zip(parts[::2], parts[1::2], strict=True)
+            )
+            + "}"
+        )
     if kind is slice:
         return f"slice({', '.join(parts)})"
     inside = ", ".join(parts)
@@ -296,4 +316,6 @@ def code_of(arg: Arg, leaf: Callable[[Arg], str]) -> str:
 def _schema_names(operator: Any) -> frozenset[str]:
     if not isinstance(operator, OpOverload):
         return frozenset()
-    return frozenset(filter(is_identifier, [argument.name for argument in schema_of(operator).arguments]))
+    return frozenset(
+        filter(is_identifier, [argument.name for argument in schema_of(operator).arguments])
+    )

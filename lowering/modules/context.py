@@ -78,7 +78,9 @@ class LoweringContext:
     """Pickling and assignment, which import modules and are called by them: set in ``lowering/__init__.py``."""
 
     @classmethod
-    def of(cls, program: Program, original: Program, to: str, names: StateNames | None) -> LoweringContext:
+    def of(
+        cls, program: Program, original: Program, to: str, names: StateNames | None
+    ) -> LoweringContext:
         """Return the context of a program.
 
         Args:
@@ -88,15 +90,27 @@ class LoweringContext:
             names: those of pickled modules; by default, those of the program.
         """
         same, others = one_object(program)
-        merged = next((step for step in reversed(original.trail) if step.name == "deduplicate"), None)
+        merged = next(
+            (step for step in reversed(original.trail) if step.name == "deduplicate"), None
+        )
         if names is None:
-            constants = [slot.rpartition(".") for slot, one in original.state.pairs if one.kind is SlotKind.CONSTANT]
-            ties = {name: names for names in original.state.by_cell.values() if len(names) > 1 for name in names}
+            constants = [
+                slot.rpartition(".")
+                for slot, one in original.state.pairs
+                if one.kind is SlotKind.CONSTANT
+            ]
+            ties = {
+                name: names
+                for names in original.state.by_cell.values()
+                if len(names) > 1
+                for name in names
+            }
             names = StateNames(grouped([(path, name) for path, _, name in constants]), ties, others)
         # Modules that are not lowered to one object are distinct from here on, as this cannot be recomputed without the state.
         one = {*same, *same.values()}
         modules = [
-            module if module.cell is None or module.path in one else evolve(module, cell=None) for module in program.modules
+            module if module.cell is None or module.path in one else evolve(module, cell=None)
+            for module in program.modules
         ]
         bare = program.evolve(state=State(), trail=(), modules=tuple(modules))
         return cls(bare, to, same, names, merged and merged.on(_without_values))
@@ -154,12 +168,16 @@ def conventions_of(context: LoweringContext) -> dict[str, Convention]:
 @derived
 def bodies_at(context: LoweringContext) -> Mapping[str, list[tuple[Frame, str]]]:
     """Return the calls of each module with their bodies, by path."""
-    return grouped([(frame.path, (frame, name)) for frame, name in bodies_of_calls(context.program)])
+    return grouped(
+        [(frame.path, (frame, name)) for frame, name in bodies_of_calls(context.program)]
+    )
 
 
 def _without_values(program: Program) -> Program:
     # The modules live longer than the program, so they must not keep its tensors.
-    slots = {name: Slot(slot.kind, None, slot.cell, slot.storage) for name, slot in program.state.pairs}
+    slots = {
+        name: Slot(slot.kind, None, slot.cell, slot.storage) for name, slot in program.state.pairs
+    }
     return program.evolve(state=State(program.state.order, pmap(slots)), trail=())
 
 
@@ -177,18 +195,31 @@ def one_object(program: Program) -> tuple[dict[str, str], dict[str, str]]:
         return {}, {}
     inside = _below(first, [(path, path) for path in types])
     calls = _below(first, calls_by_label(program).items())
-    slots = _below(first, [(name, (slot.cell, slot.kind, slot.persistent)) for name, slot in program.state.pairs])
+    slots = _below(
+        first,
+        [(name, (slot.cell, slot.kind, slot.persistent)) for name, slot in program.state.pairs],
+    )
     kept, firsts = dict[str, str](), dict[str, str]()
     for path, kind in types.items():
         above, _, name = path.rpartition(".")
-        other, within = [join(known.get(above, above), name) if path else path for known in (kept, firsts)]
-        if other == path and path in first and types[first[path]] == kind:  # children of one object are one object too
+        other, within = [
+            join(known.get(above, above), name) if path else path for known in (kept, firsts)
+        ]
+        if (
+            other == path and path in first and types[first[path]] == kind
+        ):  # children of one object are one object too
             ours, theirs = path, first[path]
-            same = inside[ours].keys() == inside[theirs].keys() and _agree(slots[ours], slots[theirs])
+            same = inside[ours].keys() == inside[theirs].keys() and _agree(
+                slots[ours], slots[theirs]
+            )
             other = theirs if same and _same_calls(calls[ours], calls[theirs]) else path
         kept[path] = kept.get(other, path)
         firsts[path] = first.get(within, within)
-    others = {path: kept[other] for path, other in firsts.items() if other in kept and kept[path] == path != kept[other]}
+    others = {
+        path: kept[other]
+        for path, other in firsts.items()
+        if other in kept and kept[path] == path != kept[other]
+    }
     return {path: other for path, other in kept.items() if path != other}, others
 
 
@@ -217,10 +248,14 @@ def _agree(ours: Mapping[T, object], theirs: Mapping[T, object]) -> bool:
     return all(theirs.get(key, mine) == mine for key, mine in ours.items())
 
 
-def _same_calls(ours: Mapping[str, Mapping[Label, str]], theirs: Mapping[str, Mapping[Label, str]]) -> bool:
+def _same_calls(
+    ours: Mapping[str, Mapping[Label, str]], theirs: Mapping[str, Mapping[Label, str]]
+) -> bool:
     # Only for called paths; the object has the body of its first call.
     return all(
-        min(labels) == min(theirs[name]) and _agree(labels, theirs[name]) for name, labels in ours.items() if name in theirs
+        min(labels) == min(theirs[name]) and _agree(labels, theirs[name])
+        for name, labels in ours.items()
+        if name in theirs
     )
 
 
@@ -284,7 +319,9 @@ def _leading(graph: Graph) -> list[tuple[str, str, Node]]:
             if node.name in held or not ("." in do.slot or do.slot.startswith(FROM_ROOT)):
                 continue
             found.append(("reads", do.slot, node))
-            if node.name in operands:  # the exporter passes the state of modules to branches that call them
+            if (
+                node.name in operands
+            ):  # the exporter passes the state of modules to branches that call them
                 inside.setdefault(do.slot.rpartition(".")[0] or FROM_ROOT, node)
         elif is_module_call(node):
             slot = held.get(getattr(node.args[0], "name", ""))

@@ -37,11 +37,17 @@ def written_mode(node: Node) -> bool | None:
     >>> [written_mode(Node("y", dropout, (Ref("x"), p, train))) for p, train in ((0.5, True), (0.5, False), (0.0, True))]
     [True, False, None]
     """
-    if type(node.do) is not Op or not isinstance(node.do.target, OpOverload) or "backward" in node.do.name:
+    if (
+        type(node.do) is not Op
+        or not isinstance(node.do.target, OpOverload)
+        or "backward" in node.do.name
+    ):
         return None
     arguments = {**dict(zip(_names(node.do.target), node.args, strict=False)), **dict(node.kwargs)}
     rate = next((arguments[name] for name in RATES if name in arguments), None)
-    if rate == 0 or arguments.get("running_mean", 0) is None:  # without running statistics both modes use those of the batch
+    if (
+        rate == 0 or arguments.get("running_mean", 0) is None
+    ):  # without running statistics both modes use those of the batch
         return None
     unflagged = False if "running_mean" in arguments else True if "dropout_p" in arguments else None
     return next((bool(arguments[name]) for name in FLAGS if name in arguments), unflagged)
@@ -64,7 +70,11 @@ def warn_of_modes(context: LoweringContext, module: torch.nn.Module, *, train: b
     if context.warned or not written:
         return
     place: Any = module.__dict__["purefx_place"]
-    bodies = [(body, path) for body, path in instances(context.program, place.body.name, place.path) if body in written]
+    bodies = [
+        (body, path)
+        for body, path in instances(context.program, place.body.name, place.path)
+        if body in written
+    ]
     places: list[Any] = [part.__dict__.get("purefx_place") for part in module.modules()]
     present = {place.path for place in places if place is not None}  # other modules were replaced
     found = [(path, op) for body, path in bodies if path in present for op in written[body]]
@@ -157,7 +167,13 @@ def convert_constants(module: torch.nn.Module, names: Iterable[str], convert: On
             attributes.setdefault(REAL, {})[name] = value
         real = attributes.get(REAL, {}).pop(name, None) if value.is_meta else None
         with torch.no_grad():
-            new = real.to(device, copy=True) if real is not None else convert(value) if value.is_meta else value.to(device)
+            new = (
+                real.to(device, copy=True)
+                if real is not None
+                else convert(value)
+                if value.is_meta
+                else value.to(device)
+            )
         attributes[name] = new
 
 
@@ -168,7 +184,9 @@ def tied_parameters(module: torch.nn.Module) -> list[Places]:
     for part in parts:
         for name, value in parameters_dict(part).items():
             if value is not None:
-                places.setdefault(id(value), []).append((cast("dict[str, Any]", parameters_dict(part)), name))
+                places.setdefault(id(value), []).append(
+                    (cast("dict[str, Any]", parameters_dict(part)), name)
+                )
     for part in parts:
         for name, value in part.__dict__.copy().items():
             if id(value) in places:

@@ -26,7 +26,10 @@ from .module import Lowered, Place, copy_graph, holds, runs_on
 
 def _described(path: str, node: Node) -> str:
     line = source_line(node.meta)
-    return escaped(f"while running {path or 'the root'} / {node.name} ({action_of(node)})" + (f"\n    {line}" if line else ""))
+    return escaped(
+        f"while running {path or 'the root'} / {node.name} ({action_of(node)})"
+        + (f"\n    {line}" if line else "")
+    )
 
 
 def note_from_traceback(error: BaseException, bodies: Mapping[CodeType, Body]) -> None:
@@ -62,7 +65,9 @@ def run_graph(owner: torch.nn.Module, graph: torch.fx.Graph, values: tuple[Any, 
     try:
         return running.run(*values, enable_io_processing=False)
     except BaseException:
-        restore_modes(before, mode_objects([running.env.get(node) for node in reversed(graph.nodes)]))
+        restore_modes(
+            before, mode_objects([running.env.get(node) for node in reversed(graph.nodes)])
+        )
         raise
 
 
@@ -79,10 +84,14 @@ class LoweredInterpreter(Lowered, InterpreterModule):
         if name != "graph" and holds(self, name):
             return torch.nn.Module.__getattr__(self, name)  # a child called ``code``: as in eager
         if name == "graph":
-            return self.__dict__.setdefault("graph", _fx_graph(self))  # another thread may have built it
+            return self.__dict__.setdefault(
+                "graph", _fx_graph(self)
+            )  # another thread may have built it
         if name == "graph_module":
             # While fx generates code, the nodes of the graph print with the names of that code.
-            graph = copy_graph(self.__dict__["graph"]) if "graph" in self.__dict__ else _fx_graph(self)
+            graph = (
+                copy_graph(self.__dict__["graph"]) if "graph" in self.__dict__ else _fx_graph(self)
+            )
             made = self.__dict__.setdefault("graph_module", self._as_graph_module(graph))
             self.__dict__.setdefault("graph", graph)
             return made

@@ -19,7 +19,14 @@ from ...ir.names import join
 from ...ir.program import Program
 from ...ir.state import is_plain
 from ...ir.state_changes import copy_value
-from ...ir.torch_private import blank_module, children_dict, codegen_of, hooks_of, pytree, with_hooks_of
+from ...ir.torch_private import (
+    blank_module,
+    children_dict,
+    codegen_of,
+    hooks_of,
+    pytree,
+    with_hooks_of,
+)
 from ..calls.preserved import edited
 from ..code.compiled import Body, may_leave_modes, restoring
 from ..code.fx_view import build_fx_graph
@@ -73,7 +80,9 @@ class Lowered(Watched):
         ties, convert = tied_parameters(self), Once(fn)
         super()._apply(convert, recurse)
         for part in self.modules() if recurse else (self,):
-            where = part.purefx_where if isinstance(part, Watched) else None  # uncalled containers may have constants too
+            where = (
+                part.purefx_where if isinstance(part, Watched) else None
+            )  # uncalled containers may have constants too
             if where is not None:
                 convert_constants(part, where.context.names.constants.get(where.path, ()), convert)
         restore_ties(ties)
@@ -94,7 +103,9 @@ class Lowered(Watched):
                 copy_value(name, value, memo)  # torch copies these to another type, or not at all
         for key, value in attributes.items():
             if key not in DERIVED and key not in GRAPHS:
-                shared = isinstance(value, pytree.TreeSpec) or (key.startswith(OURS) and key != "purefx_plan")
+                shared = isinstance(value, pytree.TreeSpec) or (
+                    key.startswith(OURS) and key != "purefx_plan"
+                )
                 new.__dict__[key] = value if shared else copy.deepcopy(value, memo)
         for key in GRAPHS & attributes.keys():
             if isinstance(attributes[key], torch.fx.Graph):
@@ -113,7 +124,11 @@ class Lowered(Watched):
 def own_state(module: Any) -> list[tuple[str, Any]]:
     """Return the parameters, buffers and constants of a lowered module without its children, by full name."""
     path, attributes = module.purefx_place.path, module.__dict__
-    constants = [(name, attributes[name]) for name in module.purefx_context.names.constants.get(path, ()) if name in attributes]
+    constants = [
+        (name, attributes[name])
+        for name in module.purefx_context.names.constants.get(path, ())
+        if name in attributes
+    ]
     found = [*attributes["_parameters"].items(), *attributes["_buffers"].items(), *constants]
     return [(join(path, name), value) for name, value in found if value is not None]
 
@@ -216,7 +231,12 @@ class Place:
 def _fx_attributes(module: LoweredModule) -> dict[str, Any]:
     graph = module.purefx_place.fx_graph(module)
     graph.owning_module = cast(Any, module)
-    made: dict[str, Any] = {"_graph": graph, "_tracer_cls": None, "_tracer_extras": {}, "shape_env": None}
+    made: dict[str, Any] = {
+        "_graph": graph,
+        "_tracer_cls": None,
+        "_tracer_extras": {},
+        "shape_env": None,
+    }
     codegen: Any = codegen_of(graph)
     if hasattr(codegen, "pytree_info"):
         made |= {"_in_spec": codegen.pytree_info.in_spec, "_out_spec": codegen.pytree_info.out_spec}
@@ -235,7 +255,14 @@ def _private_graph(module: LoweredModule) -> torch.fx.Graph:
 
 _FX = frozenset({"_graph", "_tracer_cls", "_tracer_extras", "shape_env", "_in_spec", "_out_spec"})
 
-LAZY = _FX | {"meta", "_replace_hooks", "_create_node_hooks", "_erase_node_hooks", "_deepcopy_hooks", "_lineno_map"}
+LAZY = _FX | {
+    "meta",
+    "_replace_hooks",
+    "_create_node_hooks",
+    "_erase_node_hooks",
+    "_deepcopy_hooks",
+    "_lineno_map",
+}
 """Attributes of a GraphModule that are created when they are first read."""
 
 
@@ -251,7 +278,9 @@ class LoweredModule(Lowered, torch.fx.GraphModule):
 
     def __getattr__(self, name: str) -> Any:
         if holds(self, name) and name not in _FX:
-            return torch.nn.Module.__getattr__(self, name)  # a child called ``meta``: as in eager mode
+            return torch.nn.Module.__getattr__(
+                self, name
+            )  # a child called ``meta``: as in eager mode
         if name in LAZY:
             made = _fx_attributes(self) if name in _FX else {name: {} if name in _DICTS else []}
             for key, value in made.items():
@@ -290,10 +319,14 @@ class LoweredModule(Lowered, torch.fx.GraphModule):
             raise uncompilable(self._graph, error) from None
         nodes = list(self._graph.nodes)
         if any(
-            node.op == "call_function" and may_leave_modes(node.target, unknown=effects_of(node.target).unknown) for node in nodes
+            node.op == "call_function"
+            and may_leave_modes(node.target, unknown=effects_of(node.target).unknown)
+            for node in nodes
         ):
             names = [node.name for node in reversed(nodes)]
-            cast(Any, type(self)).forward = restoring(type(self).forward, "self, *args, **kwargs", lambda: names)
+            cast(Any, type(self)).forward = restoring(
+                type(self).forward, "self, *args, **kwargs", lambda: names
+            )
         handlers = self.__dict__.get("purefx_handlers")
         if handlers is not None:
             cast(Any, type(self)).forward = edited(cast(Any, type(self)).forward, handlers)
@@ -301,8 +334,14 @@ class LoweredModule(Lowered, torch.fx.GraphModule):
 
     def _recompile_submodules(self) -> list[tuple[str, Any]]:
         # Children whose graphs were never accessed run their own code; fx would generate code for all of them.
-        accessed = [(name, child) for name, child in self.named_children() if "_graph" in child.__dict__]
-        return [(name, child.recompile()) for name, child in accessed if isinstance(child, torch.fx.GraphModule)]
+        accessed = [
+            (name, child) for name, child in self.named_children() if "_graph" in child.__dict__
+        ]
+        return [
+            (name, child.recompile())
+            for name, child in accessed
+            if isinstance(child, torch.fx.GraphModule)
+        ]
 
     def finalize(self) -> None:
         """Apply edits of the graph, as in ``InterpreterModule``."""
@@ -316,7 +355,9 @@ class LoweredModule(Lowered, torch.fx.GraphModule):
 
 def holds(module: torch.nn.Module, name: str) -> bool:
     """Return whether a module has a child or state with a name."""
-    return any(name in module.__dict__.get(kind, ()) for kind in ("_modules", "_parameters", "_buffers"))
+    return any(
+        name in module.__dict__.get(kind, ()) for kind in ("_modules", "_parameters", "_buffers")
+    )
 
 
 _DICTS = frozenset({"meta", "_lineno_map"})
@@ -344,7 +385,11 @@ RESERVED = (
 
 def make_class(base: type[torch.nn.Module], members: dict[str, Any]) -> type[torch.nn.Module]:
     """Return a subclass of the same name for one distinct body."""
-    return type(base.__name__, (base,), {"__module__": base.__module__, "__doc__": base.__doc__, MADE: True, **members})
+    return type(
+        base.__name__,
+        (base,),
+        {"__module__": base.__module__, "__doc__": base.__doc__, MADE: True, **members},
+    )
 
 
 def new_module(kind: type[torch.nn.Module], place: Place) -> torch.nn.Module:

@@ -69,7 +69,9 @@ def reduce_module(module: Lowered) -> tuple[Any, ...]:
 def edited(module: Any, graph: torch.fx.Graph) -> bool:
     """Return whether a graph differs from the original graph of the module."""
     both = (module.purefx_place.fx_graph(module).nodes, graph.nodes)
-    fresh, mine = ([(n.op, str(n.target), n.name, str(n.args), str(n.kwargs)) for n in nodes] for nodes in both)
+    fresh, mine = (
+        [(n.op, str(n.target), n.name, str(n.args), str(n.kwargs)) for n in nodes] for nodes in both
+    )
     return fresh != mine
 
 
@@ -98,8 +100,13 @@ def reduce_context(context: LoweringContext) -> tuple[Any, ...]:
     _check_text(text, bare, operators)
     signature, calls = program.signature, program.call_signatures
     signatures = [(None, signature), *[(frame, calls[frame]) for frame in calls]]
-    specs = {frame: (write_tree(each.in_spec), write_tree(each.out_spec)) for frame, each in signatures}
-    foreign = {name: Foreign(name) if foreign_operator(name) is target else target for name, target in operators.items()}
+    specs = {
+        frame: (write_tree(each.in_spec), write_tree(each.out_spec)) for frame, each in signatures
+    }
+    foreign = {
+        name: Foreign(name) if foreign_operator(name) is target else target
+        for name, target in operators.items()
+    }
     only = [spec.only for spec in signature.inputs if type(spec) is UserInput]
     names = context.names
     rest = (foreign, names.constants, names.ties, names.hooked, context.to, only)
@@ -109,8 +116,16 @@ def reduce_context(context: LoweringContext) -> tuple[Any, ...]:
 def _foreign(program: Program) -> dict[str, Any]:
     # Operators that text may not name are pickled by reference, for unpicklers that allow only some functions.
     found = {name: registered(name) for name in program.foreign_operators}
-    found |= {node.do.name: node.do.target for _, node in program.nodes() if type(node.do) is Op and node.do.name in found}
-    return {name: target for name, target in found.items() if target is not None and target is not write_parameter}
+    found |= {
+        node.do.name: node.do.target
+        for _, node in program.nodes()
+        if type(node.do) is Op and node.do.name in found
+    }
+    return {
+        name: target
+        for name, target in found.items()
+        if target is not None and target is not write_parameter
+    }
 
 
 @frozen
@@ -165,10 +180,18 @@ def _check_text(text: str, program: Program, operators: Mapping[str, Any]) -> No
     if read != program:
         raise UnsupportedProgram(NO_TEXT)
     for (_, mine), (_, theirs) in zip(program.nodes(), read.nodes(), strict=True):
-        if type(mine.do) is not Op or type(theirs.do) is not Op or mine.do.target is write_parameter:
+        if (
+            type(mine.do) is not Op
+            or type(theirs.do) is not Op
+            or mine.do.target is write_parameter
+        ):
             continue  # lowering finds writes to parameters again
-        if mine.do.target is not theirs.do.target and not (type(mine.do.target) is Method and mine.do.target == theirs.do.target):
-            raise UnsupportedProgram(f"node {mine.name}: {mine.do.name} is not found by its name, so it cannot be pickled")
+        if mine.do.target is not theirs.do.target and not (
+            type(mine.do.target) is Method and mine.do.target == theirs.do.target
+        ):
+            raise UnsupportedProgram(
+                f"node {mine.name}: {mine.do.name} is not found by its name, so it cannot be pickled"
+            )
 
 
 def _with_specs(program: Program, specs: Mapping[Frame | None, tuple[Any, Any]]) -> Program:
@@ -192,13 +215,26 @@ def load_context(text: str, specs: Any, metas: Mapping[str, Any], rest: Any) -> 
     operators, constants, ties, hooked, to, only = rest
     program = _with_specs(parse(text, operators=operators), specs)
     accepted = iter(only)  # a pickle is as trusted as the original
-    inputs = [evolve(spec, only=next(accepted)) if type(spec) is UserInput else spec for spec in program.signature.inputs]
+    inputs = [
+        evolve(spec, only=next(accepted)) if type(spec) is UserInput else spec
+        for spec in program.signature.inputs
+    ]
     signature = evolve(program.signature, inputs=tuple(inputs))
-    program = program.evolve(signature=signature, graphs=read_metas(program, metas, Known(operators)))
+    program = program.evolve(
+        signature=signature, graphs=read_metas(program, metas, Known(operators))
+    )
     root: Any = lower_unchecked(program, to, names=StateNames(constants, ties, hooked))
     context: LoweringContext = root.purefx_context
-    for module in (*root.modules(), *(found for _, found in root.purefx_hidden()), *context.nested.values()):
+    for module in (
+        *root.modules(),
+        *(found for _, found in root.purefx_hidden()),
+        *context.nested.values(),
+    ):
         if "purefx_place" in module.__dict__:
-            ours = {name: value for name, value in module.__dict__.copy().items() if name.startswith("purefx_")}
+            ours = {
+                name: value
+                for name, value in module.__dict__.copy().items()
+                if name.startswith("purefx_")
+            }
             context.copies[key_of(module)] = (type(module), ours)
     return context

@@ -18,7 +18,14 @@ from ...ir.graph import Call, Graph, Op
 from ...ir.names import FROM_ROOT
 from ...ir.program import Program
 from ...ir.state import SlotKind
-from ...ir.torch_private import blank_module, buffers_dict, children_dict, member_of, parameters_dict, unsaved_buffers
+from ...ir.torch_private import (
+    blank_module,
+    buffers_dict,
+    children_dict,
+    member_of,
+    parameters_dict,
+    unsaved_buffers,
+)
 from ..calls.preserved import CallHandler, CallHandlers
 from ..code.compiled import Body
 from ..swaps.hooks import LoweredContainer, LoweredList, Where
@@ -51,7 +58,9 @@ class Above(torch.nn.Module):
     __deepcopy__ = None  # not the one of the module
 
     def __init__(self, module: torch.nn.Module, name: str, child: torch.nn.Module) -> None:
-        self.__dict__.update({FIRST: module, "_modules": {name: child}, "_parameters": {}, "_buffers": {}})
+        self.__dict__.update(
+            {FIRST: module, "_modules": {name: child}, "_parameters": {}, "_buffers": {}}
+        )
 
     def __getattr__(self, name: str) -> Any:
         return member_of(self.__dict__[FIRST], name)
@@ -69,7 +78,9 @@ def grow(tree: Tree, cells: dict[int, Any], root: type[torch.nn.Module]) -> torc
     types = types_of(tree.context)
     every = calls_by_label(program)
     calls = _merged(tree, every)
-    tree.modules[""] = new_module(root, Place(tree.bodies[program.root], "", 0, types.get(""), tree.context))
+    tree.modules[""] = new_module(
+        root, Place(tree.bodies[program.root], "", 0, types.get(""), tree.context)
+    )
     paths = dict.fromkeys(module.path for module in program.modules if module.path)
     paths.update(dict.fromkeys(every))
     paths.update(dict.fromkeys(slot.rpartition(".")[0] for slot in program.state.order))
@@ -100,7 +111,9 @@ def _merged(tree: Tree, calls: dict[str, dict[Label, str]]) -> dict[str, dict[La
     return found
 
 
-def _grow_path(tree: Tree, path: str, calls: dict[str, dict[Label, str]], types: Mapping[str, str | None]) -> None:
+def _grow_path(
+    tree: Tree, path: str, calls: dict[str, dict[Label, str]], types: Mapping[str, str | None]
+) -> None:
     missing: list[str] = []
     while path not in tree.modules:
         missing.append(path)
@@ -116,7 +129,11 @@ def _grow_path(tree: Tree, path: str, calls: dict[str, dict[Label, str]], types:
         if labels:
             first = min(labels)
             body = tree.bodies[labels[first]]
-            kind = _class_of(tree, body, OtherName) if place in tree.context.names.hooked else tree.classes[body.name]
+            kind = (
+                _class_of(tree, body, OtherName)
+                if place in tree.context.names.hooked
+                else tree.classes[body.name]
+            )
             made = new_module(kind, Place(body, place, first, types.get(place), tree.context))
             _handle(tree, made, place, labels, first)
         else:
@@ -125,7 +142,9 @@ def _grow_path(tree: Tree, path: str, calls: dict[str, dict[Label, str]], types:
         children_dict(tree.modules[above])[name] = made
 
 
-def _handle(tree: Tree, module: torch.nn.Module, path: str, labels: dict[Label, str], mine: Label) -> None:
+def _handle(
+    tree: Tree, module: torch.nn.Module, path: str, labels: dict[Label, str], mine: Label
+) -> None:
     # A module with a preserved signature has a handler for each of its calls.
     convention = tree.bodies[labels[mine]].convention
     if convention is None:
@@ -134,11 +153,15 @@ def _handle(tree: Tree, module: torch.nn.Module, path: str, labels: dict[Label, 
     for label in sorted(labels) if convention.signature.shared else [mine]:
         body = tree.bodies[labels[label]]
         if body.convention is not None:
-            handlers[label] = CallHandler(Place(body, path, label, None, tree.context), body.convention)
+            handlers[label] = CallHandler(
+                Place(body, path, label, None, tree.context), body.convention
+            )
     module.__dict__["purefx_handlers"] = handlers
 
 
-def _add_views(tree: Tree, path: str, labels: dict[Label, str], types: Mapping[str, str | None]) -> None:
+def _add_views(
+    tree: Tree, path: str, labels: dict[Label, str], types: Mapping[str, str | None]
+) -> None:
     first = min(labels)
     if len(labels) == 1 and first == 0:
         return
@@ -207,7 +230,11 @@ def _root_above(tree: Tree, path: str) -> torch.nn.Module:
 
 
 def _leaves(graph: Graph) -> bool:
-    paths = [do.instance.path if type(do) is Call else do.slot for do in graph.distinct if type(do) is not Op]
+    paths = [
+        do.instance.path if type(do) is Call else do.slot
+        for do in graph.distinct
+        if type(do) is not Op
+    ]
     return any(path.startswith(FROM_ROOT) for path in paths)
 
 

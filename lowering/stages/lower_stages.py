@@ -82,7 +82,9 @@ class Stages(Sequence[torch.nn.Module]):
             return tuple([self[at] for at in range(*index.indices(len(self)))])
         module = self.modules[index]
         if module is None:
-            raise StageError(f"stage {index} ({self.names[index]}) was not made: include it in only= of lower_stages")
+            raise StageError(
+                f"stage {index} ({self.names[index]}) was not made: include it in only= of lower_stages"
+            )
         return module
 
     def __iter__(self) -> Iterator[torch.nn.Module]:
@@ -187,7 +189,9 @@ def lower_stages(
         tuple([made.get(number) for number in range(count)]),
         ties,
         whole=CallPlan(program),
-        taken=tuple([index for index, formal in enumerate(users) if formal.name in set(plan.inputs)]),
+        taken=tuple(
+            [index for index, formal in enumerate(users) if formal.name in set(plan.inputs)]
+        ),
         results=plan.outputs,
     )
 
@@ -195,12 +199,16 @@ def lower_stages(
 def _ties(plan: StagePlan, programs: Sequence[Program]) -> tuple[Tie, ...]:
     found: list[Tie] = []
     for cell in shared_cells(plan):
-        names = [(number, program.state.by_cell.get(cell)) for number, program in enumerate(programs)]
+        names = [
+            (number, program.state.by_cell.get(cell)) for number, program in enumerate(programs)
+        ]
         found.append(Tie(tuple([(number, of[0]) for number, of in names if of is not None])))
     return tuple(found)
 
 
-def _untied(programs: tuple[Program, ...], ties: Sequence[Tie], wanted: Collection[int]) -> tuple[Program, ...]:
+def _untied(
+    programs: tuple[Program, ...], ties: Sequence[Tie], wanted: Collection[int]
+) -> tuple[Program, ...]:
     # Even with shared state: the gradient of one tensor in two stages of a process would be scaled twice.
     found = list(programs)
     for tie in ties:
@@ -209,14 +217,25 @@ def _untied(programs: tuple[Program, ...], ties: Sequence[Tie], wanted: Collecti
             value, cell = state[name].value, state[name].cell
             copy = copy_value(name, value, {})
             slots = {other: evolve(state[other], value=copy) for other in state.by_cell[cell]}
-            found[number] = found[number].evolve(state=evolve(state, slots=state.slots.update(slots)))
+            found[number] = found[number].evolve(
+                state=evolve(state, slots=state.slots.update(slots))
+            )
     return tuple(found)
 
 
-STAGES = Kind(Stages, "the stages that px.lower_stages makes", {Program: "px.lower_stages(program) makes them of a split one"})
+STAGES = Kind(
+    Stages,
+    "the stages that px.lower_stages makes",
+    {Program: "px.lower_stages(program) makes them of a split one"},
+)
 
 
-def sum_tied_gradients(stages: Stages, *, ranks: Mapping[int, int] | None = None, group: dist.ProcessGroup | None = None) -> None:
+def sum_tied_gradients(
+    stages: Stages,
+    *,
+    ranks: Mapping[int, int] | None = None,
+    group: dist.ProcessGroup | None = None,
+) -> None:
     """Add up the gradients of the copies that ``lower_stages(..., shared="copy")`` made, on all ranks.
 
     Call it on every rank with a copy, between ``schedule.step`` and ``optimizer.step``. A norm of all gradients must count
@@ -240,17 +259,29 @@ def sum_tied_gradients(stages: Stages, *, ranks: Mapping[int, int] | None = None
     if not stages.ties:
         return
     mine, count = dist.get_rank(group), dist.get_world_size(group)
-    places = ranks if ranks is not None else {number: number % count for number in range(len(stages))}
+    places = (
+        ranks if ranks is not None else {number: number % count for number in range(len(stages))}
+    )
     for tie in stages.ties:
         _sum(stages, tie, {number: places[number] for number, _ in tie.places}, mine, group)
 
 
-def _sum(stages: Stages, tie: Tie, ranks: Mapping[int, int], mine: int, group: dist.ProcessGroup | None) -> None:
-    local = {number: stages[number].get_parameter(name) for number, name in tie.places if ranks[number] == mine}
+def _sum(
+    stages: Stages, tie: Tie, ranks: Mapping[int, int], mine: int, group: dist.ProcessGroup | None
+) -> None:
+    local = {
+        number: stages[number].get_parameter(name)
+        for number, name in tie.places
+        if ranks[number] == mine
+    }
     if not local:
         return
     copies = list({id(parameter): parameter for parameter in local.values()}.values())
-    shares = {mine: _total([copy.grad if copy.grad is not None else torch.zeros_like(copy) for copy in copies])}
+    shares = {
+        mine: _total(
+            [copy.grad if copy.grad is not None else torch.zeros_like(copy) for copy in copies]
+        )
+    }
     operations: list[dist.P2POp] = []
     for rank in dict.fromkeys(ranks.values()):
         if rank == mine:
@@ -321,7 +352,15 @@ def pipeline_stage(
     found = boundaries(stages.programs, stages.names, example)
     where = torch.device(device) if device is not None else device_of_stage(module)
     before, after = found[number], found[number + 1]
-    return PipelineStage(module, number, len(stages), where, input_args=tuple(before), output_args=tuple(after), group=group)
+    return PipelineStage(
+        module,
+        number,
+        len(stages),
+        where,
+        input_args=tuple(before),
+        output_args=tuple(after),
+        group=group,
+    )
 
 
 def device_of_stage(module: torch.nn.Module) -> torch.device:

@@ -68,7 +68,11 @@ class StagePlan:
     @cached_property
     def users(self) -> Mapping[str, ArgumentType]:
         """The types of the user inputs, by name."""
-        return {formal.name: spec.type for formal, spec in self.program.inputs if type(spec) is UserInput}
+        return {
+            formal.name: spec.type
+            for formal, spec in self.program.inputs
+            if type(spec) is UserInput
+        }
 
     @cached_property
     def outputs(self) -> tuple[Arg, ...]:
@@ -82,8 +86,17 @@ class StagePlan:
         found = [self.inputs]
         for number, part in enumerate(self.chain.parts[:-1]):
             used = {self.chain.value(name) for name in self.chain.parts[number + 1].node.refs()}
-            found.append(tuple(dict.fromkeys([name for name in part.given if name is not None and name in used])))
-        return (*found, tuple([self.chain.value(arg.name) for arg in self.outputs if type(arg) is Ref]))
+            found.append(
+                tuple(
+                    dict.fromkeys(
+                        [name for name in part.given if name is not None and name in used]
+                    )
+                )
+            )
+        return (
+            *found,
+            tuple([self.chain.value(arg.name) for arg in self.outputs if type(arg) is Ref]),
+        )
 
     @cached_property
     def literals(self) -> Mapping[str, Arg]:
@@ -94,7 +107,13 @@ class StagePlan:
     def unclosed(self) -> frozenset[str]:
         """The graphs that leave a region open if their caller has gradients enabled."""
         modes = Modes(self.program, grad=True)
-        return frozenset([name for name, grad in modes.exits.items() if grad not in (KEPT, True) or modes.levels[name] != (0, 0)])
+        return frozenset(
+            [
+                name
+                for name, grad in modes.exits.items()
+                if grad not in (KEPT, True) or modes.levels[name] != (0, 0)
+            ]
+        )
 
     @cached_property
     def metas(self) -> Mapping[str, Meta]:
@@ -114,17 +133,27 @@ class StagePlan:
         for part in self.chain.parts:
             graph = self.program.graphs[part.graph]
             formals = zip(graph.inputs, part.node.args, strict=True)
-            numbers = {formal.name for formal, arg in formals if type(arg) is not Ref or self.chain.value(arg.name) in known}
+            numbers = {
+                formal.name
+                for formal, arg in formals
+                if type(arg) is not Ref or self.chain.value(arg.name) in known
+            }
             inside = numbers_in(graph, numbers)
             results = zip(part.outputs, part.given, strict=True)
-            known.update(name for output, name in results if name and (type(output) is not Ref or output.name in inside))
+            known.update(
+                name
+                for output, name in results
+                if name and (type(output) is not Ref or output.name in inside)
+            )
         return frozenset(known)
 
     @cached_property
     def node_effects(self) -> tuple[NodeEffects, ...]:
         """The effects of each part."""
         main = self.program.main
-        effects = dict(zip([node.name for node in main.nodes], node_effects(self.program, main), strict=True))
+        effects = dict(
+            zip([node.name for node in main.nodes], node_effects(self.program, main), strict=True)
+        )
         return tuple([effects[part.node.name] for part in self.chain.parts])
 
     @cached_property
@@ -133,7 +162,15 @@ class StagePlan:
         found: list[tuple[str, ...]] = []
         for part, effects in zip(self.chain.parts, self.node_effects, strict=True):
             touched = {*effects.reads_slots, *effects.writes_slots, *effects.aliases_slots}
-            found.append(tuple([name for name in self.program.state if name in touched or is_below(name, part.path)]))
+            found.append(
+                tuple(
+                    [
+                        name
+                        for name in self.program.state
+                        if name in touched or is_below(name, part.path)
+                    ]
+                )
+            )
         return tuple(found)
 
     def original(self, path: str) -> str:
@@ -167,10 +204,14 @@ def boundaries(
             try:
                 results = stage(*values)
             except Exception as error:
-                raise StageError(f"the sizes of the results of {name} are unknown before it runs: {error}") from error
+                raise StageError(
+                    f"the sizes of the results of {name} are unknown before it runs: {error}"
+                ) from error
             values = [results] if isinstance(results, torch.Tensor) else list(results)
             found.append([_like(value) for value in values])
-            values = [value.detach().requires_grad_(value.requires_grad) for value in values]  # the next stage gets leaves
+            values = [
+                value.detach().requires_grad_(value.requires_grad) for value in values
+            ]  # the next stage gets leaves
     return found
 
 
@@ -178,24 +219,37 @@ def _first(program: Program, example: Sequence[torch.Tensor] | None) -> Iterator
     # The inputs of the first stage, on the device of the program, independent of the stages.
     specs = [spec for spec in program.signature.inputs if type(spec) is UserInput]
     if example is not None and len(example) != len(specs):
-        raise StageError(f"example= has {len(example)} tensors, but the first stage takes {len(specs)}")
-    for spec, value in zip(specs, example if example is not None else [None] * len(specs), strict=True):
+        raise StageError(
+            f"example= has {len(example)} tensors, but the first stage takes {len(specs)}"
+        )
+    for spec, value in zip(
+        specs, example if example is not None else [None] * len(specs), strict=True
+    ):
         assert type(spec.type) is TensorType, "check_stages raises otherwise"
-        sizes = [size for size in (spec.type.shape if value is None else value.shape) if isinstance(size, int)]
+        sizes = [
+            size
+            for size in (spec.type.shape if value is None else value.shape)
+            if isinstance(size, int)
+        ]
         if len(sizes) < len(spec.type.shape):
             raise StageError(
                 f"the sizes of {spec.argument} are dynamic, but the stages of a pipeline need fixed ones: pass example=, the "
                 "arguments of the first stage for one microbatch"
             )
         needs = value is not None and value.requires_grad
-        yield torch.empty(sizes, dtype=spec.type.dtype, device=spec.type.device, requires_grad=needs)
+        yield torch.empty(
+            sizes, dtype=spec.type.dtype, device=spec.type.device, requires_grad=needs
+        )
 
 
 def _fake(program: Program, mode: FakeTensorMode) -> Program:
     # One fake tensor for each cell, so ties stay ties.
     state = program.state
     values = {slot.cell: slot.value for _, slot in state.pairs}
-    fakes = {cell: mode.from_tensor(value) if isinstance(value, torch.Tensor) else value for cell, value in values.items()}
+    fakes = {
+        cell: mode.from_tensor(value) if isinstance(value, torch.Tensor) else value
+        for cell, value in values.items()
+    }
     slots = {name: evolve(slot, value=fakes[slot.cell]) for name, slot in state.pairs}
     return program.evolve(state=evolve(state, slots=pmap(slots)))
 
@@ -223,7 +277,9 @@ def check_stages(plan: StagePlan, *, shared: str) -> None:
     if shared == "error" and not found:
         found += _shared_parameters(plan)
     if found:
-        raise StageError("the parts of this program cannot be stages of torch.distributed.pipelining:", found)
+        raise StageError(
+            "the parts of this program cannot be stages of torch.distributed.pipelining:", found
+        )
 
 
 def _inputs(plan: StagePlan) -> Iterator[str]:
@@ -238,7 +294,9 @@ def _inputs(plan: StagePlan) -> Iterator[str]:
             case UserInput(type=TensorType() | LiteralType()):
                 pass
             case UserInput(type=kind):
-                kind_text = f"a number ({kind.kind})" if type(kind) is NumberType else "not a tensor"
+                kind_text = (
+                    f"a number ({kind.kind})" if type(kind) is NumberType else "not a tensor"
+                )
                 name = spec.argument or formal.name
                 yield f"the input {name} is {kind_text}, but stages take tensors: export it as a constant or a tensor"
 
@@ -340,18 +398,31 @@ def stage_program(plan: StagePlan, number: int) -> Program:
         plan: a split program that passed ``check_stages``.
         number: the number of the part.
     """
-    path, graphs, program = plan.chain.parts[number].path, _graphs(plan, plan.chain.parts[number].graph), plan.program
+    path, graphs, program = (
+        plan.chain.parts[number].path,
+        _graphs(plan, plan.chain.parts[number].graph),
+        plan.program,
+    )
     graphs[""] = _root(plan, number, graphs.pop(plan.chain.parts[number].graph))
     signature, constraints = _contract(plan, number)
     listed = [module for module in program.modules if is_below(module.path, path)]
     modules = [evolve(module, path=module.path[len(path) + 1 :]) for module in listed]
-    preserved = {frame: found for frame, found in program.call_signatures.items() if is_below(frame.path, path)}
+    preserved = {
+        frame: found
+        for frame, found in program.call_signatures.items()
+        if is_below(frame.path, path)
+    }
     return Program.of(
         graphs,
         state=_state(plan, number),
         signature=signature,
         modules=(Module(""), *modules) if modules else (),
-        call_signatures=pmap({evolve(frame, path=frame.path[len(path) + 1 :]): preserved[frame] for frame in preserved}),
+        call_signatures=pmap(
+            {
+                evolve(frame, path=frame.path[len(path) + 1 :]): preserved[frame]
+                for frame in preserved
+            }
+        ),
         constraints=constraints,
     )
 
@@ -383,7 +454,9 @@ def _root(plan: StagePlan, number: int, body: Graph) -> Graph:
     return Graph(tuple(inputs), tuple(nodes), tuple(results))
 
 
-def _sendable(plan: StagePlan, number: int, name: str, inner: Arg, names: Names, metas: dict[str, Meta]) -> list[Node]:
+def _sendable(
+    plan: StagePlan, number: int, name: str, inner: Arg, names: Names, metas: dict[str, Meta]
+) -> list[Node]:
     # Sent values must be contiguous (a requirement of torch), and must not be state that the next
     # microbatch writes during the transfer, or that the caller gets once per microbatch.
     effects = plan.node_effects[number]
@@ -392,7 +465,15 @@ def _sendable(plan: StagePlan, number: int, name: str, inner: Arg, names: Names,
     written = {plan.program.state[slot].storage for slot in effects.writes_slots}
     meta = metas.get(inner.name, EMPTY_META) if type(inner) is Ref else EMPTY_META
     if any(plan.program.state[slot].storage in written for slot in slots):
-        return [Node(names.fresh("sent"), CLONE, (inner,), (("memory_format", torch.contiguous_format),), meta=meta)]
+        return [
+            Node(
+                names.fresh("sent"),
+                CLONE,
+                (inner,),
+                (("memory_format", torch.contiguous_format),),
+                meta=meta,
+            )
+        ]
     if number + 1 < len(plan.chain.parts):
         return [Node(names.fresh("sent"), CONTIGUOUS, (inner,), meta=meta)]
     return []
@@ -416,7 +497,9 @@ def _state(plan: StagePlan, number: int) -> State:
     # State below the part takes precedence over state of another part with the same original name.
     path, slots = plan.chain.parts[number].path, plan.program.state.slots
     names = {plan.original(name): slots[name] for name in plan.slots[number]}
-    names |= {plan.original(name): slots[name] for name in plan.slots[number] if is_below(name, path)}
+    names |= {
+        plan.original(name): slots[name] for name in plan.slots[number] if is_below(name, path)
+    }
     return State(tuple(names), pmap(names))
 
 
@@ -436,10 +519,24 @@ def _contract(plan: StagePlan, number: int) -> tuple[Signature, Constraints]:
         out_spec=pytree.tree_structure(0) if one else None,
         arg_names=tuple([spec.argument or name for spec, name in zip(specs, names, strict=True)]),
     )
-    symbols = {name for spec in specs if type(spec.type) is TensorType for size in spec.type.shape for name in symbols_in(size)}
-    ranges = tuple([bounds for bounds in program.constraints.ranges if symbols.issuperset(symbols_in(bounds.expr))])
+    symbols = {
+        name
+        for spec in specs
+        if type(spec.type) is TensorType
+        for size in spec.type.shape
+        for name in symbols_in(size)
+    }
+    ranges = tuple(
+        [
+            bounds
+            for bounds in program.constraints.ranges
+            if symbols.issuperset(symbols_in(bounds.expr))
+        ]
+    )
     # Guards refer to user inputs by number, so they apply to the first stage if it accepts all of them.
-    return signature, Constraints(ranges, () if number or plan.literals else program.constraints.guards)
+    return signature, Constraints(
+        ranges, () if number or plan.literals else program.constraints.guards
+    )
 
 
 def _type(meta: Meta) -> ArgumentType:
@@ -447,6 +544,8 @@ def _type(meta: Meta) -> ArgumentType:
     if not isinstance(value, torch.Tensor):
         return ObjectType("Tensor")
     try:
-        return TensorType(value.dtype, tuple([read_size(size) for size in value.shape]), str(device_of(value)))
+        return TensorType(
+            value.dtype, tuple([read_size(size) for size in value.shape]), str(device_of(value))
+        )
     except UnsupportedProgram:
         return ObjectType("Tensor")  # an inexpressible size is not checked

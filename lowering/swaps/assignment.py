@@ -14,7 +14,13 @@ from typing import Any, NoReturn
 
 import torch
 
-from ...ir.calls.call_sites import CallSite, flat_convention, site_of, unclear_results, uses_of_passed
+from ...ir.calls.call_sites import (
+    CallSite,
+    flat_convention,
+    site_of,
+    unclear_results,
+    uses_of_passed,
+)
 from ...ir.calls.compatibility import check_forward, check_module, check_structure
 from ...ir.calls.parts import PART
 from ...ir.errors import SwapError
@@ -24,7 +30,15 @@ from ...ir.own_operators import attribute_of
 from ...ir.program import Program
 from ...ir.torch_private import children_dict, uncompiled
 from ..lower import lower
-from ..modules.context import ExternalUse, ExternalUses, LoweringContext, bodies_at, conventions_of, external_uses, types_of
+from ..modules.context import (
+    ExternalUse,
+    ExternalUses,
+    LoweringContext,
+    bodies_at,
+    conventions_of,
+    external_uses,
+    types_of,
+)
 from ..modules.module import GRAPHS, Lowered
 from ..modules.pickling import edited
 from .hooks import Watched
@@ -56,14 +70,18 @@ def admitted(owner: Watched, name: str, value: Any) -> Any:
         for path in paths:
             module, _, number = path.rpartition("@")
             if number.isdecimal() and module in uses and value is not None:
-                raise SwapError(f"{path!r} is one call of {module!r}; assign {module!r}, which replaces all of its calls")
+                raise SwapError(
+                    f"{path!r} is one call of {module!r}; assign {module!r}, which replaces all of its calls"
+                )
         return value
     if isinstance(value, Program):
         value = lower(value, to=context.to)  # type: ignore[arg-type]
     if value is not None:
         _check_one_object(context, where.path, name)
     for path in known:
-        if not is_home(context, path, value) and not _was_edited(owner):  # users who edit a graph know its calls
+        if not is_home(context, path, value) and not _was_edited(
+            owner
+        ):  # users who edit a graph know its calls
             _check(context, path, uses.get(path), value, there)
     return value
 
@@ -86,11 +104,16 @@ def is_home(context: LoweringContext, path: str, value: Any) -> bool:
 
 def _bodies(context: LoweringContext, path: str) -> list[Any]:
     calls = bodies_at(context).get(path, ())
-    return [(frame, context.program.graphs[name], conventions_of(context).get(name)) for frame, name in calls]
+    return [
+        (frame, context.program.graphs[name], conventions_of(context).get(name))
+        for frame, name in calls
+    ]
 
 
 def _was_edited(owner: Watched) -> bool:
-    graphs = [owner.__dict__[key] for key in GRAPHS if isinstance(owner.__dict__.get(key), torch.fx.Graph)]
+    graphs = [
+        owner.__dict__[key] for key in GRAPHS if isinstance(owner.__dict__.get(key), torch.fx.Graph)
+    ]
     return any(edited(owner, graph) for graph in graphs)
 
 
@@ -107,7 +130,9 @@ def _check_one_object(context: LoweringContext, outer: str, name: str) -> None:
         )
 
 
-def _check(context: LoweringContext, path: str, needs: ExternalUses | None, value: Any, there: Any) -> None:
+def _check(
+    context: LoweringContext, path: str, needs: ExternalUses | None, value: Any, there: Any
+) -> None:
     if needs is None:
         export_again = f"export again with preserve_module_call_signature=({path!r},)"
         why = "it is not called in this program, or its call exported no operators, so nothing would call the replacement"
@@ -117,16 +142,25 @@ def _check(context: LoweringContext, path: str, needs: ExternalUses | None, valu
     if needs.inside:
         caller, node = needs.inside[0].caller or "the root", needs.inside[0].node.name
         advice = "lower an outlined program (px.transform makes one)"
-        _refuse(path, f"its operators are in the code of {caller} ({node}), so assigning it changes nothing", advice)
+        _refuse(
+            path,
+            f"its operators are in the code of {caller} ({node}), so assigning it changes nothing",
+            advice,
+        )
     if needs.calls and all(use.path != path for use in needs.calls):
         _refuse(
-            path, "the program calls the modules in it one by one, so it cannot be replaced as a whole", "assign those modules"
+            path,
+            "the program calls the modules in it one by one, so it cannot be replaced as a whole",
+            "assign those modules",
         )
     for use in (*needs.calls, *needs.held):
         rest = use.path[len(path) + 1 :]
         found = attribute_of(value, rest) if rest else value
         if not isinstance(found, torch.nn.Module):
-            _refuse(path, f"{use.caller or 'the root'} calls its {rest}, and a {type(value).__name__} has no such module")
+            _refuse(
+                path,
+                f"{use.caller or 'the root'} calls its {rest}, and a {type(value).__name__} has no such module",
+            )
         if use in needs.held:
             check_forward(use.path, use.node, found, use.node.args[1:], dict(use.node.kwargs))
         elif not is_home(context, use.path, found):
@@ -136,11 +170,17 @@ def _check(context: LoweringContext, path: str, needs: ExternalUses | None, valu
         found, old = attribute_of(value, rest), attribute_of(there, rest)
         ties = context.names.ties.get(use.path, ())  # it may be read under any name
         tied = [name for name in ties if not is_below(name, path)]
-        fits = isinstance(found, torch.Tensor) and (not isinstance(old, torch.Tensor) or old.shape == found.shape)
+        fits = isinstance(found, torch.Tensor) and (
+            not isinstance(old, torch.Tensor) or old.shape == found.shape
+        )
         if not fits or (tied and found is not old):
             also = f" (the same tensor as {' and '.join(tied)})" if tied else ""
             reads = f"{use.caller or 'the root'} reads its {rest}{also}"
-            _refuse(path, f"{reads}, and the {type(value).__name__} has not the same tensor there", "keep the original's")
+            _refuse(
+                path,
+                f"{reads}, and the {type(value).__name__} has not the same tensor there",
+                "keep the original's",
+            )
 
 
 def _check_call(context: LoweringContext, use: ExternalUse, value: Any) -> None:
@@ -149,19 +189,39 @@ def _check_call(context: LoweringContext, use: ExternalUse, value: Any) -> None:
     caller, convention = program.graphs[use.graph], conventions_of(context).get(call.graph)
     again = f"export again with preserve_module_call_signature=({path!r},)"
     if call.instance.call and not (convention is not None and convention.signature.shared):
-        _refuse(path, "its calls run different bodies, so none of them defines how a replacement is called", again)
-    site = site_of(program, path, caller, use.node, convention or flat_convention(program.graphs[call.graph]))
+        _refuse(
+            path,
+            "its calls run different bodies, so none of them defines how a replacement is called",
+            again,
+        )
+    site = site_of(
+        program, path, caller, use.node, convention or flat_convention(program.graphs[call.graph])
+    )
     for why in unclear_results(caller, site, is_root=caller is program.main):
         _refuse(path, f"{why}, so a replacement needs through=")
     inputs = set() if caller is program.main else {formal.name for formal in caller.inputs}
     for name, uses in uses_of_passed(caller, site).items():
         if uses or name in inputs:
-            _refuse(path, f"it returned {name} unchanged, so the program uses that value and would ignore a replacement's result")
+            _refuse(
+                path,
+                f"it returned {name} unchanged, so the program uses that value and would ignore a replacement's result",
+            )
     mine = uncompiled(value)
-    is_same = isinstance(mine, Lowered) and mine.purefx_place.context is context and mine.purefx_place.body.name == call.graph
+    is_same = (
+        isinstance(mine, Lowered)
+        and mine.purefx_place.context is context
+        and mine.purefx_place.body.name == call.graph
+    )
     _check_interface(site, mine, is_same=is_same and (convention is None or convention.is_closed))
-    around = isinstance(mine, torch.nn.Module) and any(is_home(context, path, part) for part in mine.modules())
-    if convention is None and not is_same and not around and types_of(context).get(path) not in (None, PART):
+    around = isinstance(mine, torch.nn.Module) and any(
+        is_home(context, path, part) for part in mine.modules()
+    )
+    if (
+        convention is None
+        and not is_same
+        and not around
+        and types_of(context).get(path) not in (None, PART)
+    ):
         _check_flat(context, site, mine, again)
 
 
@@ -173,14 +233,20 @@ def _check_interface(site: CallSite, value: Any, *, is_same: bool) -> None:
     if isinstance(value, Lowered):
         if not is_same:
             path = value.purefx_place.path
-            _refuse(site.path, f"{path!r} is a lowered module for other calls", "wrap it in a module")
+            _refuse(
+                site.path, f"{path!r} is a lowered module for other calls", "wrap it in a module"
+            )
         return
     check_module(site, value)
     for part in value.modules():
         handlers = part.__dict__.get("purefx_handlers") or {} if isinstance(part, Lowered) else {}
         if len({id(handler.place.body) for handler in handlers.values()}) > 1:
             part_of = f"{part.purefx_place.path!r} in it is a lowered module whose calls run different bodies"
-            _refuse(site.path, f"{part_of}, so other callers would run the first one", "assign an eager module")
+            _refuse(
+                site.path,
+                f"{part_of}, so other callers would run the first one",
+                "assign an eager module",
+            )
 
 
 def _check_flat(context: LoweringContext, site: CallSite, value: Any, again: str) -> None:
@@ -190,19 +256,33 @@ def _check_flat(context: LoweringContext, site: CallSite, value: Any, again: str
     if len(names) > 1 or type(graph.output) is tuple:
         results = f"{len(graph.output)} values" if type(graph.output) is tuple else "1 value"
         why = f"its body takes ({', '.join(names)}) and returns {results}, maybe not in the order of its arguments and results"
-    elif more and not isinstance(value, Lowered) and types_of(context).get(site.path) not in _layers():
+    elif (
+        more
+        and not isinstance(value, Lowered)
+        and types_of(context).get(site.path) not in _layers()
+    ):
         why = f"{type(value).__name__}.forward also takes {more}, which the calls of the original may have passed"
     else:
         return
     how = f'px.swap_modules(program, {{{site.path!r}: module}}, signature="flat") before lowering passes tensors by position'
-    raise SwapError(f"module {site.path!r} has no preserved call signature, and {why}; {again}; {how}")
+    raise SwapError(
+        f"module {site.path!r} has no preserved call signature, and {why}; {again}; {how}"
+    )
 
 
 @functools.cache
 def _layers() -> frozenset[str]:
     # The layers of torch that take exactly one argument.
-    kinds: list[Any] = [kind for kind in vars(torch.nn).values() if isinstance(kind, type) and issubclass(kind, torch.nn.Module)]
-    one = [kind for kind in kinds if len(inspect.signature(kind.forward).parameters) == 2 and not _optional(kind, 2)]
+    kinds: list[Any] = [
+        kind
+        for kind in vars(torch.nn).values()
+        if isinstance(kind, type) and issubclass(kind, torch.nn.Module)
+    ]
+    one = [
+        kind
+        for kind in kinds
+        if len(inspect.signature(kind.forward).parameters) == 2 and not _optional(kind, 2)
+    ]
     return frozenset([f"{kind.__module__}.{kind.__qualname__}" for kind in one])
 
 
@@ -213,4 +293,10 @@ def _optional(module: Any, count: int) -> str:
     except (TypeError, ValueError):
         return "unknown arguments"
     stars = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
-    return ", ".join([each.name for number, each in enumerate(parameters) if each.kind in stars or number >= count])
+    return ", ".join(
+        [
+            each.name
+            for number, each in enumerate(parameters)
+            if each.kind in stars or number >= count
+        ]
+    )

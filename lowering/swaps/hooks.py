@@ -51,7 +51,17 @@ def check_one_body(where: Where | None) -> None:
     if where is None:
         return
     names, calls = where.context.names_of(where.path), calls_by_label(where.context.program)
-    if len({body for name in names for path in where.context.paths_of(name) for body in calls.get(path, {}).values()}) > 1:
+    if (
+        len(
+            {
+                body
+                for name in names
+                for path in where.context.paths_of(name)
+                for body in calls.get(path, {}).values()
+            }
+        )
+        > 1
+    ):
         raise SwapError(
             f"module {where.path!r} is called several times, and its calls run different bodies, so one forward cannot replace "
             f"them; replace the module with px.swap_modules(program, {{{where.path!r}: module}}) before lowering"
@@ -76,12 +86,22 @@ class Watched(torch.nn.Module):
         return self.__dict__.get("purefx_at")
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if isinstance(value, _REPLACEMENTS) or (value is None and name in self.__dict__.get("_modules", ())):
+        if isinstance(value, _REPLACEMENTS) or (
+            value is None and name in self.__dict__.get("_modules", ())
+        ):
             value = LoweringContext.admitted(self, name, value)
-            if name in self.__dict__ and isinstance(value, torch.nn.Module) and name in children_dict(self):
-                children_dict(self)[name] = value  # torch would delete the attribute: a child called ``purefx_place``
+            if (
+                name in self.__dict__
+                and isinstance(value, torch.nn.Module)
+                and name in children_dict(self)
+            ):
+                children_dict(self)[name] = (
+                    value  # torch would delete the attribute: a child called ``purefx_place``
+                )
                 return
-        elif name == "forward" or (name == "__class__" and getattr(value, "forward", None) is not type(self).forward):
+        elif name == "forward" or (
+            name == "__class__" and getattr(value, "forward", None) is not type(self).forward
+        ):
             check_one_body(self.purefx_where)
         super().__setattr__(name, cast(Any, value))
 
@@ -116,7 +136,9 @@ class Watched(torch.nn.Module):
             above, _, name = target.rpartition(".")
             parent = self.get_submodule(above)
             if children_dict(parent).get(name) is not None:
-                setattr(parent, name, module)  # torch would read the attribute, which may not be the child (``graph``)
+                setattr(
+                    parent, name, module
+                )  # torch would read the attribute, which may not be the child (``graph``)
                 return
         super().set_submodule(target, cast(Any, module), strict)
 

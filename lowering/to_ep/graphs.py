@@ -60,13 +60,20 @@ def check_target(node: Node) -> Any:
     """
     assert type(node.do) is Op
     target: Any = node.do.target
-    known = isinstance(target, OPERATORS) or str(getattr(target, "__module__", "")).partition(".")[0] in MODULES
+    known = (
+        isinstance(target, OPERATORS)
+        or str(getattr(target, "__module__", "")).partition(".")[0] in MODULES
+    )
     if target is None or not known:
         reason = "has no callable" if target is None else "is not an operator of torch"
-        advice = "register it with torch.library.custom_op and call that, or lower the program instead"
+        advice = (
+            "register it with torch.library.custom_op and call that, or lower the program instead"
+        )
         if is_module_call(node):
             advice = "export it again with px.capture(px.lower(program), args), or lower the program instead"
-        raise UnsupportedProgram(f"{place_of(node)}: {node.do.name} {reason}, so an exported program cannot contain it; {advice}")
+        raise UnsupportedProgram(
+            f"{place_of(node)}: {node.do.name} {reason}, so an exported program cannot contain it; {advice}"
+        )
     if target is ENTER_AUTOCAST:
         raise UnsupportedProgram(
             f"{place_of(node)}: a region under autocast begins, which exported programs represent as the body of an "
@@ -75,7 +82,9 @@ def check_target(node: Node) -> Any:
         )
     for key, _ in node.kwargs:
         if not is_identifier(key):
-            raise UnsupportedProgram(f"{place_of(node)}: the keyword {key!r} is not a Python identifier")
+            raise UnsupportedProgram(
+                f"{place_of(node)}: the keyword {key!r} is not a Python identifier"
+            )
     return target
 
 
@@ -128,7 +137,9 @@ class GraphMaker:
         values = [self.values.of_input(formal, spec) for formal, spec in self.program.inputs]
         made = self._graph(graph, values, ())
         if not isinstance(graph.output, tuple):
-            raise UnsupportedProgram(f"the root returns {graph.output}, but an exported program returns a tuple")
+            raise UnsupportedProgram(
+                f"the root returns {graph.output}, but an exported program returns a tuple"
+            )
         return made
 
     def _graph(self, graph: Graph, values: Sequence[Any], base: Stack) -> Made:
@@ -141,7 +152,9 @@ class GraphMaker:
         work.made.graph.output(work.arg(graph.output))
         return work.made
 
-    def body(self, name: str, owner: Node, operands: Sequence[Any], base: Stack) -> torch.fx.GraphModule:
+    def body(
+        self, name: str, owner: Node, operands: Sequence[Any], base: Stack
+    ) -> torch.fx.GraphModule:
         """Return the module of an operator's body, one for each enclosing stack of calls.
 
         Args:
@@ -153,7 +166,10 @@ class GraphMaker:
         module = self._bodies.get((name, base))
         if module is None:
             graph = self.program.graphs[name]
-            values = [self.values.of_operand(formal, owner, value) for formal, value in _from_the_end(graph.inputs, operands)]
+            values = [
+                self.values.of_operand(formal, owner, value)
+                for formal, value in _from_the_end(graph.inputs, operands)
+            ]
             made = self._graph(graph, values, base)
             module = self._bodies[name, base] = torch.fx.GraphModule(made.attributes, made.graph)
         return module
@@ -211,7 +227,9 @@ class _Work:
 
     def _attach_bodies(self, node: Node) -> None:
         stack = self.maker.metas.absolute(self.base, node.stack)
-        self._place = () if type(node.do) is Op and node.do.name == "higher_order.invoke_subgraph" else stack
+        self._place = (
+            () if type(node.do) is Op and node.do.name == "higher_order.invoke_subgraph" else stack
+        )
         for body in bodies_in(node.args, node.kwargs):
             if (body, self._place) not in self._readers:
                 operands = [self._fake(part) for part in _operands(node.args)]
@@ -226,7 +244,9 @@ class _Work:
         if known:
             return value
         args = [self._fake(arg) for arg in node.args]
-        return values.inferred(node, target, args, {key: self._fake(part) for key, part in node.kwargs})
+        return values.inferred(
+            node, target, args, {key: self._fake(part) for key, part in node.kwargs}
+        )
 
     def _keep(self, name: str, made: torch.fx.Node, value: Any, meta: dict[str, Any]) -> None:
         made.meta = {**meta, "val": value}
@@ -257,7 +277,11 @@ class _Work:
         kind = type(arg)
         if kind is Ref:
             return self.fakes[arg.name]
-        return self.made.attributes[str(self._readers[arg.graph, self._place].target)] if kind is Body else arg
+        return (
+            self.made.attributes[str(self._readers[arg.graph, self._place].target)]
+            if kind is Body
+            else arg
+        )
 
 
 def _operands(args: Iterable[Arg]) -> list[Arg]:
@@ -286,7 +310,9 @@ class Values(FakeValues):
             )
         return operand
 
-    def inferred(self, node: Node, target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def inferred(
+        self, node: Node, target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Any:
         """Return the result of an operator on fake arguments.
 
         Args:
@@ -300,7 +326,9 @@ class Values(FakeValues):
         """
         try:
             with running(self.mode):
-                args, kwargs = pytree.tree_map_only(torch.Tensor, per_example, (tuple(args), dict(kwargs)))
+                args, kwargs = pytree.tree_map_only(
+                    torch.Tensor, per_example, (tuple(args), dict(kwargs))
+                )
                 return self.run(node, target, args, kwargs)
         except Exception as error:
             message = (str(error) or type(error).__name__).splitlines()[0]
@@ -310,7 +338,9 @@ class Values(FakeValues):
             ) from error
 
 
-SLICING = frozenset({"map_impl", "map", "scan", "associative_scan", "flex_attention", "flex_attention_backward"})
+SLICING = frozenset(
+    {"map_impl", "map", "scan", "associative_scan", "flex_attention", "flex_attention_backward"}
+)
 """Operators whose bodies take different shapes than the operator."""
 
 LISTS = frozenset({"from_node", "source_fn_stack"})
@@ -338,7 +368,12 @@ class Metas:
         """
         stack = node.stack
         if self._forward and stack and is_backward(node.meta):
-            stack = tuple([evolve(frame, call=frame.call - self._forward.get(frame.path, 0)) for frame in stack])
+            stack = tuple(
+                [
+                    evolve(frame, call=frame.call - self._forward.get(frame.path, 0))
+                    for frame in stack
+                ]
+            )
         return {**_thawed(node.meta), "nn_module_stack": self.spelled(self.absolute(base, stack))}
 
     def absolute(self, base: Stack, stack: Stack) -> Stack:
@@ -351,7 +386,9 @@ class Metas:
         """Return the ``nn_module_stack`` of a stack, a new dict from keys to (path, class)."""
         found = self._stacks.get(stack)
         if found is None:
-            found = self._stacks[stack] = spelled_stack([(frame.path, frame.call) for frame in stack], self.types, self.first)
+            found = self._stacks[stack] = spelled_stack(
+                [(frame.path, frame.call) for frame in stack], self.types, self.first
+            )
         return dict(found)
 
 

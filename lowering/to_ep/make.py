@@ -93,7 +93,9 @@ def _with_literals(program: Program) -> Program:
     fixed = {
         formal.name: spec.type.value
         for formal, spec in program.inputs
-        if type(spec) is UserInput and type(spec.type) is LiteralType and isinstance(spec.type.value, str | None)
+        if type(spec) is UserInput
+        and type(spec.type) is LiteralType
+        and isinstance(spec.type.value, str | None)
     }
     if fixed.keys().isdisjoint(program.main.output_refs()):
         return program
@@ -114,17 +116,33 @@ def with_saved_values(program: Program) -> Program:
     """
     graph, specs = program.main, program.signature.outputs
     owner = {spec.slot: formal.name for formal, spec in program.inputs if type(spec) is StateInput}
-    targets = {number: owner.get(spec.slot) for number, spec in enumerate(specs) if type(spec) is StateMutation}
-    targets |= {number: graph.inputs[spec.index].name for number, spec in enumerate(specs) if type(spec) is InputMutation}
+    targets = {
+        number: owner.get(spec.slot)
+        for number, spec in enumerate(specs)
+        if type(spec) is StateMutation
+    }
+    targets |= {
+        number: graph.inputs[spec.index].name
+        for number, spec in enumerate(specs)
+        if type(spec) is InputMutation
+    }
     if not targets:
         return program
     views = views_of(program, node_effects(program, graph))
-    written: set[object] = {graph.inputs[spec.index].name for spec in specs if type(spec) is InputMutation}
-    written.update(*[slot_views(program, spec.slot) for spec in specs if type(spec) is StateMutation])
+    written: set[object] = {
+        graph.inputs[spec.index].name for spec in specs if type(spec) is InputMutation
+    }
+    written.update(
+        *[slot_views(program, spec.slot) for spec in specs if type(spec) is StateMutation]
+    )
     names, clones, saved, used = graph.names(), list[Node](), dict[Arg, Ref](), set[Arg]()
 
     def clone(value: Ref, original: Ref) -> Ref:
-        clones.append(Node(names.fresh("clone"), CLONE, (value,), meta=clone_value(graph.metas[original.name])))
+        clones.append(
+            Node(
+                names.fresh("clone"), CLONE, (value,), meta=clone_value(graph.metas[original.name])
+            )
+        )
         return Ref(clones[-1].name)
 
     output: list[Arg] = []
@@ -138,7 +156,11 @@ def with_saved_values(program: Program) -> Program:
         if target is not None:
             used.add(arg)
         output.append(arg)
-    return program.with_main(Graph(graph.inputs, (*graph.nodes, *clones), tuple(output))) if clones else program
+    return (
+        program.with_main(Graph(graph.inputs, (*graph.nodes, *clones), tuple(output)))
+        if clones
+        else program
+    )
 
 
 def range_constraints(program: Program, root: Made) -> dict[Any, Any]:
@@ -171,10 +193,18 @@ def guard_texts(program: Program) -> list[str]:
         UnsupportedProgram: a guard refers to something other than an input.
     """
     pairs = [(guard, _written(guard)) for guard in program.constraints.guards]
-    return [text[1:-1] if isinstance(guard, Apply) and text.startswith("(") else text for guard, text in pairs]
+    return [
+        text[1:-1] if isinstance(guard, Apply) and text.startswith("(") else text
+        for guard, text in pairs
+    ]
 
 
-TEXTS = {"neg": "(-{0})", "not": "(not {0})", "if": "({1} if {0} else {2})", "ceildiv": "(-((-{0}) // {1}))"}
+TEXTS = {
+    "neg": "(-{0})",
+    "not": "(not {0})",
+    "if": "({1} if {0} else {2})",
+    "ceildiv": "(-((-{0}) // {1}))",
+}
 """Operators that Python writes differently; ``max``, ``min`` and ``abs`` are called, and others are infix."""
 
 
@@ -184,7 +214,11 @@ def _written(expr: Expr) -> str:
             parts = [_written(arg) for arg in args]
             if op in TEXTS:
                 return TEXTS[op].format(*parts)
-            return f"{op}({', '.join(parts)})" if op in ("max", "min", "abs") else f"({f' {op} '.join(parts)})"
+            return (
+                f"{op}({', '.join(parts)})"
+                if op in ("max", "min", "abs")
+                else f"({f' {op} '.join(parts)})"
+            )
         case InputDim(index=index, dim=dim, of=of):
             return f"L['flat_args'][{index}].{of}()[{dim}]"
         case InputValue(index=index):
@@ -192,7 +226,9 @@ def _written(expr: Expr) -> str:
         case bool() | int() | float():
             return repr(expr)
         case _:
-            raise UnsupportedProgram(f"a guard refers to {expr}, which is not an input; write it over sizes of inputs")
+            raise UnsupportedProgram(
+                f"a guard refers to {expr}, which is not an input; write it over sizes of inputs"
+            )
 
 
 Inputs = tuple[tuple[Any, ...], dict[str, Any]]
@@ -209,13 +245,24 @@ def checked_inputs(inputs: Any, in_spec: Any) -> Inputs:
     Raises:
         InputError: they are not such a pair, or have another pytree.
     """
-    if not (isinstance(inputs, tuple) and len(inputs) == 2 and isinstance(inputs[0], tuple) and isinstance(inputs[1], dict)):
-        raise InputError(f"example_inputs must be a pair (args, kwargs) of a tuple and a dict, not {type(inputs).__name__}")
+    if not (
+        isinstance(inputs, tuple)
+        and len(inputs) == 2
+        and isinstance(inputs[0], tuple)
+        and isinstance(inputs[1], dict)
+    ):
+        raise InputError(
+            f"example_inputs must be a pair (args, kwargs) of a tuple and a dict, not {type(inputs).__name__}"
+        )
     args, kwargs = inputs
-    kwargs = {key: kwargs[key] for key in ArgumentTree.of(in_spec).keyword if key in kwargs} | kwargs
+    kwargs = {
+        key: kwargs[key] for key in ArgumentTree.of(in_spec).keyword if key in kwargs
+    } | kwargs
     found = pytree.tree_structure((args, kwargs))
     if found != in_spec:
-        raise InputError(f"example_inputs are structured as {found}, but the program takes {in_spec}")
+        raise InputError(
+            f"example_inputs are structured as {found}, but the program takes {in_spec}"
+        )
     return args, kwargs
 
 
@@ -227,7 +274,11 @@ def made_up_inputs(program: Program, root: Made, in_spec: Any) -> Inputs | None:
         root: its graph, with fake values.
         in_spec: the pytree of the arguments.
     """
-    users: Iterable[Any] = [root.nodes[formal.name].meta["val"] for formal, spec in program.inputs if type(spec) is UserInput]
+    users: Iterable[Any] = [
+        root.nodes[formal.name].meta["val"]
+        for formal, spec in program.inputs
+        if type(spec) is UserInput
+    ]
     try:
         args, kwargs = pytree.tree_unflatten([_example(value) for value in users], in_spec)
     except Exception:  # noqa: BLE001  # a missing device, a class that rejects zeros
@@ -237,8 +288,12 @@ def made_up_inputs(program: Program, root: Made, in_spec: Any) -> Inputs | None:
 
 def _example(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
-        sizes, strides = ([_number(size) for size in each] for each in (value.shape, value.stride()))
-        return torch.empty_strided(sizes, strides, dtype=value.dtype, device=device_of(value)).zero_()
+        sizes, strides = (
+            [_number(size) for size in each] for each in (value.shape, value.stride())
+        )
+        return torch.empty_strided(
+            sizes, strides, dtype=value.dtype, device=device_of(value)
+        ).zero_()
     return _number(value)
 
 
@@ -282,14 +337,23 @@ def make_ep(
         return _make(apart(check(program)), state == "copy", dialect, example_inputs)
 
 
-def _make(program: Program, copy: bool, dialect: str | None, example_inputs: Inputs | None) -> ExportedProgram:  # noqa: FBT001
+def _make(
+    program: Program,
+    copy: bool,  # noqa: FBT001
+    dialect: str | None,
+    example_inputs: Inputs | None,
+) -> ExportedProgram:
     root = GraphMaker(program, Values(program)).root()
     signature = graph_signature(program, root)
     calls = module_calls(program, root)
     assert calls[0].signature is not None
     in_spec = calls[0].signature.in_spec
     guards = guard_texts(program)
-    examples = checked_inputs(example_inputs, in_spec) if example_inputs is not None else made_up_inputs(program, root, in_spec)
+    examples = (
+        checked_inputs(example_inputs, in_spec)
+        if example_inputs is not None
+        else made_up_inputs(program, root, in_spec)
+    )
     saved, constants = state_of_ep(program, copy=copy)
     specs = (*program.signature.inputs, *program.signature.outputs)
     try:
@@ -303,7 +367,12 @@ def _make(program: Program, copy: bool, dialect: str | None, example_inputs: Inp
             example_inputs=examples,
             constants=constants,
             # `ep.module()` removes tokens in one dialect only; the other accepts everything that torch exports.
-            verifiers=[DIALECTS[dialect or ("ATEN" if any(type(spec) is Token for spec in specs) else "TRAINING")]],
+            verifiers=[
+                DIALECTS[
+                    dialect
+                    or ("ATEN" if any(type(spec) is Token for spec in specs) else "TRAINING")
+                ]
+            ],
         )
     except SpecViolationError as error:
         raise UnsupportedProgram(f"torch rejects the exported program: {error}") from error
@@ -329,7 +398,9 @@ def state_of_ep(program: Program, *, copy: bool) -> tuple[dict[str, Any], dict[s
     constants: dict[str, Any] = {}
     for name, slot in program.state.pairs:
         if not name.isprintable() or any(mark in name for mark in "'\"\\"):
-            raise UnsupportedProgram(f"the state {name!r} has a name that would break the code that torch generates; rename it")
+            raise UnsupportedProgram(
+                f"the state {name!r} has a name that would break the code that torch generates; rename it"
+            )
         value = cells[slot.cell]
         if slot.kind is not SlotKind.CONSTANT and slot.persistent:
             saved[name] = value
@@ -346,10 +417,16 @@ def graph_signature(program: Program, root: Made) -> ExportGraphSignature:
             cannot name.
     """
     names = [root.nodes[formal.name].name for formal in program.main.inputs]
-    users = [name for name, spec in zip(names, program.signature.inputs, strict=True) if type(spec) is UserInput]
+    users = [
+        name
+        for name, spec in zip(names, program.signature.inputs, strict=True)
+        if type(spec) is UserInput
+    ]
     inputs = [_input(program, root.nodes[formal.name], spec) for formal, spec in program.inputs]
     pairs = zip(program.main.output, program.signature.outputs, strict=True)
-    return ExportGraphSignature(inputs, [_output(program, root.leaf(arg), spec, names, users) for arg, spec in pairs])
+    return ExportGraphSignature(
+        inputs, [_output(program, root.leaf(arg), spec, names, users) for arg, spec in pairs]
+    )
 
 
 def _input(program: Program, node: torch.fx.Node, spec: Any) -> InputSpec:
@@ -359,7 +436,12 @@ def _input(program: Program, node: torch.fx.Node, spec: Any) -> InputSpec:
             if not isinstance(slot.value, torch.Tensor):
                 return InputSpec(InputKind.CUSTOM_OBJ, _object(node, slot.value), name)
             kind = STATE_KINDS.get(slot.kind, InputKind.CONSTANT_TENSOR)
-            return InputSpec(kind, TensorArgument(node.name), name, slot.persistent if kind is InputKind.BUFFER else None)
+            return InputSpec(
+                kind,
+                TensorArgument(node.name),
+                name,
+                slot.persistent if kind is InputKind.BUFFER else None,
+            )
         case Token():
             return InputSpec(InputKind.TOKEN, TokenArgument(node.name), None)
         case UserInput(argument=path, tangent_of=int()):
@@ -379,19 +461,27 @@ STATE_KINDS = {SlotKind.PARAMETER: InputKind.PARAMETER, SlotKind.BUFFER: InputKi
 def _object(node: torch.fx.Node, value: Any) -> CustomObjArgument:
     # The fake value of an object contains the name of the node, so make one for each node.
     known = node.meta.get("val")
-    kind, fake = (known.class_fqn, known.fake_val) if isinstance(known, CustomObjArgument) else (script_class(value), None)
+    kind, fake = (
+        (known.class_fqn, known.fake_val)
+        if isinstance(known, CustomObjArgument)
+        else (script_class(value), None)
+    )
     node.meta["val"] = made = CustomObjArgument(node.name, kind, fake)
     return made
 
 
-def _output(program: Program, leaf: Any, spec: Any, inputs: list[str], users: list[str]) -> OutputSpec:
+def _output(
+    program: Program, leaf: Any, spec: Any, inputs: list[str], users: list[str]
+) -> OutputSpec:
     match spec:
         case Token():
             return OutputSpec(OutputKind.TOKEN, TokenArgument(leaf.name), None)
         case StateMutation(slot=slot):
             is_parameter = program.state[slot].kind is SlotKind.PARAMETER
             return OutputSpec(
-                OutputKind.PARAMETER_MUTATION if is_parameter else OutputKind.BUFFER_MUTATION, _argument(leaf), slot
+                OutputKind.PARAMETER_MUTATION if is_parameter else OutputKind.BUFFER_MUTATION,
+                _argument(leaf),
+                slot,
             )
         case InputMutation(index=index):
             return OutputSpec(OutputKind.USER_INPUT_MUTATION, _argument(leaf), inputs[index])
@@ -437,13 +527,19 @@ def module_calls(program: Program, root: Made) -> list[ModuleCallEntry]:
     ends: dict[Frame, dict[str, tuple[Arg, ...]]] = {}
     for node in filter(is_boundary, program.main.nodes):
         ends.setdefault(node.stack[-1] if node.stack else Frame(""), {})[node.do.name] = node.args  # type: ignore[union-attr]
-    entries: dict[str, ModuleCallSignature | None] = dict.fromkeys(["", *[module.path for module in program.modules]])
+    entries: dict[str, ModuleCallSignature | None] = dict.fromkeys(
+        ["", *[module.path for module in program.modules]]
+    )
     for frame in sorted(program.call_signatures, key=str):
         found, markers = program.call_signatures[frame], ends.get(frame, {})
         if TAKES.name in markers and GIVES.name in markers:
-            inputs, outputs = ([_argument(root.leaf(arg)) for arg in markers[op.name]] for op in (TAKES, GIVES))
+            inputs, outputs = (
+                [_argument(root.leaf(arg)) for arg in markers[op.name]] for op in (TAKES, GIVES)
+            )
             names = list(found.arg_names) or None
-            entries[str(frame)] = ModuleCallSignature(inputs, outputs, found.in_spec, found.out_spec, names)
+            entries[str(frame)] = ModuleCallSignature(
+                inputs, outputs, found.in_spec, found.out_spec, names
+            )
     entries[""] = _root_signature(program)
     return [ModuleCallEntry(path, signature) for path, signature in entries.items()]
 
@@ -452,7 +548,11 @@ def _root_signature(program: Program) -> ModuleCallSignature:
     signature = program.signature
     in_spec, out_spec, names = signature.in_spec, signature.out_spec, list(signature.arg_names)
     if in_spec is None:
-        in_spec = pytree.tree_structure(((0,) * sum(type(spec) is UserInput for spec in signature.inputs), {}))
+        in_spec = pytree.tree_structure(
+            ((0,) * sum(type(spec) is UserInput for spec in signature.inputs), {})
+        )
     if out_spec is None:
-        out_spec = pytree.tree_structure((0,) * sum(type(spec) in GIVEN for spec in signature.outputs))
+        out_spec = pytree.tree_structure(
+            (0,) * sum(type(spec) in GIVEN for spec in signature.outputs)
+        )
     return ModuleCallSignature([], [], in_spec, out_spec, names or None)

@@ -70,16 +70,32 @@ class TrainingPrograms:
 
     def __init__(self, cut: Partition, device: torch.device | None = None) -> None:
         forward, backward = cut.forward, cut.backward
-        results, gradients = ([one for one in half.signature.outputs if type(one) in GIVEN] for half in (forward, backward))
+        results, gradients = (
+            [one for one in half.signature.outputs if type(one) in GIVEN]
+            for half in (forward, backward)
+        )
         self.outputs = len(results) - len(cut.saved)
         """The number of leaves that the caller gets."""
-        tangents = [(formal, spec.tangent_of) for formal, spec in backward.inputs if type(spec) is UserInput]
+        tangents = [
+            (formal, spec.tangent_of) for formal, spec in backward.inputs if type(spec) is UserInput
+        ]
         self.tangents = tuple([number for _, number in tangents if number is not None])
         """For each tangent of the backward, the number of its output."""
         formals = [formal for formal, number in tangents if number is not None]
-        self.tangent_names, self.layouts = [formal.name for formal in formals], [_strides(formal) for formal in formals]
-        of_slot = {spec.slot: number for number, spec in enumerate(gradients) if type(spec) is StateGradient}
-        of_leaf = {spec.leaf: number for number, spec in enumerate(gradients) if type(spec) is InputGradient}
+        self.tangent_names, self.layouts = (
+            [formal.name for formal in formals],
+            [_strides(formal) for formal in formals],
+        )
+        of_slot = {
+            spec.slot: number
+            for number, spec in enumerate(gradients)
+            if type(spec) is StateGradient
+        }
+        of_leaf = {
+            spec.leaf: number
+            for number, spec in enumerate(gradients)
+            if type(spec) is InputGradient
+        }
         leaves = sum(type(spec) is UserInput for spec in forward.signature.inputs)
         self.slots = tuple(of_slot)
         """The slots with gradients."""
@@ -94,7 +110,9 @@ class TrainingPrograms:
         """The backward, and the slots that it accepts as inputs."""
         self.full = in_place_call(self.program, device=device)
         self.versions: dict[Request, InPlaceCall] = {}
-        self.read_slots, self.read_frozen, self.read_state = map(reader, (self.slots, self.frozen, self.state))
+        self.read_slots, self.read_frozen, self.read_state = map(
+            reader, (self.slots, self.frozen, self.state)
+        )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> TrainingPrograms:
         return self
@@ -117,11 +135,19 @@ class TrainingPrograms:
                     "requires_grad_() and capture the program again"
                 )
         for number, leaf in enumerate(leaves):
-            if isinstance(leaf, torch.Tensor) and leaf.requires_grad and (message := self.refused.get(number)):
+            if (
+                isinstance(leaf, torch.Tensor)
+                and leaf.requires_grad
+                and (message := self.refused.get(number))
+            ):
                 raise InputValueError(message)
 
     def gradients(
-        self, values: list[Any], likes: Sequence[Like], gradients: Sequence[torch.Tensor | None], needed: tuple[bool, ...]
+        self,
+        values: list[Any],
+        likes: Sequence[Like],
+        gradients: Sequence[torch.Tensor | None],
+        needed: tuple[bool, ...],
     ) -> list[Any]:
         """Return the gradient of each operand of the step; None for unneeded ones.
 
@@ -131,11 +157,19 @@ class TrainingPrograms:
             gradients: the gradients of the outputs; None for unused ones.
             needed: whether each operand requires a gradient.
         """
-        kept, incoming = len(values) - len(self.state), [gradients[number] for number in self.tangents]
-        tangents = [_or_zeros(gradient, like) for gradient, like in zip(incoming, likes, strict=True)]
+        kept, incoming = (
+            len(values) - len(self.state),
+            [gradients[number] for number in self.tangents],
+        )
+        tangents = [
+            _or_zeros(gradient, like) for gradient, like in zip(incoming, likes, strict=True)
+        ]
         compiling = torch.compiler.is_compiling()
         if not compiling:
-            tangents = [_laid(tangent, strides) for tangent, strides in zip(tangents, self.layouts, strict=True)]
+            tangents = [
+                _laid(tangent, strides)
+                for tangent, strides in zip(tangents, self.layouts, strict=True)
+            ]
         request = Request(needed, tuple([gradient is not None for gradient in incoming]))
         box = [*values[:kept], *tangents, *values[kept:]]
         values.clear()
@@ -148,7 +182,11 @@ class TrainingPrograms:
 
     def _version(self, request: Request) -> InPlaceCall:
         wanted = self._wanted(request)
-        found = self.full if all(wanted) else in_place_call(with_results(self.program, wanted), device=self.moved_to)
+        found = (
+            self.full
+            if all(wanted)
+            else in_place_call(with_results(self.program, wanted), device=self.moved_to)
+        )
         if len(self.versions) >= VERSIONS:
             self.versions.clear()
         self.versions[request] = found
@@ -156,14 +194,24 @@ class TrainingPrograms:
 
     def _wanted(self, request: Request) -> list[bool]:
         # Other results are always computed; gradients if they are needed and depend on a used tangent.
-        needed = {place for place, needed in zip(self.places, request.needed, strict=True) if needed}
+        needed = {
+            place for place, needed in zip(self.places, request.needed, strict=True) if needed
+        }
         graph, gradient = self.program.main, set(self.places)
-        alive: Collection[str] | None = None  # all; also with writes, as memory may propagate a tangent
-        if not all(request.used) and not any(type(node.do) is Op and node.do.effects.writes for node in graph.nodes):
-            alive = reached(graph, {name for name, used in zip(self.tangent_names, request.used, strict=True) if used})
+        alive: Collection[str] | None = (
+            None  # all; also with writes, as memory may propagate a tangent
+        )
+        if not all(request.used) and not any(
+            type(node.do) is Op and node.do.effects.writes for node in graph.nodes
+        ):
+            alive = reached(
+                graph,
+                {name for name, used in zip(self.tangent_names, request.used, strict=True) if used},
+            )
         specs = zip(graph.output, self.program.signature.outputs, strict=True)
         return [
-            number not in gradient or (number in needed and (alive is None or type(arg) is not Ref or arg.name in alive))
+            number not in gradient
+            or (number in needed and (alive is None or type(arg) is not Ref or arg.name in alive))
             for number, arg in enumerate([arg for arg, spec in specs if type(spec) in GIVEN])
         ]
 
@@ -189,7 +237,9 @@ def _laid(tangent: torch.Tensor, strides: tuple[int, ...] | None) -> torch.Tenso
         return tangent.contiguous()
     if tangent.stride() == strides:
         return tangent
-    return torch.empty_strided(tangent.shape, strides, dtype=tangent.dtype, device=device_of(tangent)).copy_(tangent)
+    return torch.empty_strided(
+        tangent.shape, strides, dtype=tangent.dtype, device=device_of(tangent)
+    ).copy_(tangent)
 
 
 def _frozen(forward: Program, slots: Collection[str]) -> tuple[str, ...]:
@@ -202,7 +252,11 @@ def _frozen(forward: Program, slots: Collection[str]) -> tuple[str, ...]:
 
 
 def _refused(forward: Program, gradients: Collection[int]) -> dict[int, str]:
-    written = {forward.main.inputs[spec.index].name for spec in forward.signature.outputs if type(spec) is InputMutation}
+    written = {
+        forward.main.inputs[spec.index].name
+        for spec in forward.signature.outputs
+        if type(spec) is InputMutation
+    }
     written |= {name for effects in node_effects(forward, forward.main) for name in effects.writes}
     found: dict[int, str] = {}
     users = [(formal, spec) for formal, spec in forward.inputs if type(spec) is UserInput]
@@ -214,7 +268,9 @@ def _refused(forward: Program, gradients: Collection[int]) -> dict[int, str]:
                 f"computed: pass {name}.detach(), or capture the program with an argument that requires one"
             )
         elif formal.name in written:
-            found[number] = f"the argument {name} is written in place and requires a gradient; pass {name}.detach().clone()"
+            found[number] = (
+                f"the argument {name} is written in place and requires a gradient; pass {name}.detach().clone()"
+            )
     return found
 
 
@@ -235,13 +291,18 @@ def explicit(original: Program) -> tuple[Program, tuple[str, ...]]:
     """
     program = lift_state(inline(original))
     if any(type(node.do) is Get for _, node in program.nodes()):
-        raise UnsupportedProgram("the body of an operator reads state, which a training module does not support in its backward")
+        raise UnsupportedProgram(
+            "the body of an operator reads state, which a training module does not support in its backward"
+        )
     graph, names = program.main, program.main.names()
     state = {spec.slot: formal for formal, spec in program.inputs if type(spec) is StateInput}
     for spec in program.signature.outputs:
         if type(spec) is StateMutation and spec.slot not in state:
             state[spec.slot] = Input(names.fresh(word_of(spec.slot)))
-    formals = (*[formal for formal, spec in program.inputs if type(spec) is UserInput], *state.values())
+    formals = (
+        *[formal for formal, spec in program.inputs if type(spec) is UserInput],
+        *state.values(),
+    )
     position = {formal.name: number for number, formal in enumerate(formals)}
     outputs: list[OutputSpec] = []
     for spec in program.signature.outputs:
@@ -252,7 +313,9 @@ def explicit(original: Program) -> tuple[Program, tuple[str, ...]]:
                 outputs.append(InputMutation(position[graph.inputs[index].name]))
             case _:
                 outputs.append(UserOutput())
-    signature = Signature(tuple([UserInput(ObjectType(), formal.name) for formal in formals]), tuple(outputs))
+    signature = Signature(
+        tuple([UserInput(ObjectType(), formal.name) for formal in formals]), tuple(outputs)
+    )
     graphs = {name: program.graphs[name] for name in program.order}
     graphs[program.root] = Graph(formals, graph.nodes, graph.output)
     return Program.of(graphs, root=program.root, signature=signature), tuple(state)
@@ -271,7 +334,9 @@ def with_results(program: Program, wanted: Sequence[bool]) -> Program:
     graph, flags = program.main, iter(wanted)
     pairs = zip(graph.output, program.signature.outputs, strict=True)
     output = tuple([arg if type(spec) not in GIVEN or next(flags) else None for arg, spec in pairs])
-    return eliminate_dead_code(program.with_main(Graph(graph.inputs, graph.nodes, output))).evolve(trail=())
+    return eliminate_dead_code(program.with_main(Graph(graph.inputs, graph.nodes, output))).evolve(
+        trail=()
+    )
 
 
 def reached(graph: Graph, names: Collection[str]) -> frozenset[str]:
@@ -337,7 +402,10 @@ def in_place_call(program: Program, *, device: torch.device | None = None) -> In
     def write() -> tuple[CodeType, Mapping[str, Any]]:
         table = body.new_table()
         source = write_body(body.runs, table, body.sites)
-        code = code_of("in_place(self, v0)", [f"{_unpacked(body.runs, source)}{source.lines[0]}", *source.lines[1:]])
+        code = code_of(
+            "in_place(self, v0)",
+            [f"{_unpacked(body.runs, source)}{source.lines[0]}", *source.lines[1:]],
+        )
         codes[code] = body
         return code, table.values
 
@@ -350,7 +418,9 @@ def _unpacked(graph: Graph, source: BodySource) -> str:
         return ""
     used = {name for node in graph.nodes for name in node.refs()} | set(graph.output_refs())
     formals = zip(graph.inputs, source.parameters, strict=True)
-    unused = "".join([f"{register} = None; " for formal, register in formals if formal.name not in used])
+    unused = "".join(
+        [f"{register} = None; " for formal, register in formals if formal.name not in used]
+    )
     return f"box = v0; {', '.join(source.parameters)}, = box; box.clear(); {unused}"
 
 

@@ -17,7 +17,15 @@ from ...ir.arguments import Arg, Ref
 from ...ir.errors import ArgumentError, UnsupportedProgram
 from ...ir.graph import Graph, Input, Node, Op, place_of
 from ...ir.program import Program
-from ...ir.signature import GIVEN, InputGradient, LossOutput, ObjectType, StateGradient, UserInput, UserOutput
+from ...ir.signature import (
+    GIVEN,
+    InputGradient,
+    LossOutput,
+    ObjectType,
+    StateGradient,
+    UserInput,
+    UserOutput,
+)
 from ...ir.torch_private import is_tracing, pytree
 from ...ir.validation import a_program
 from ...ir.verify import check
@@ -78,14 +86,18 @@ def training_module(
         )
     flat = inline(remove_effect_tokens(check(program)))
     _check_operators(flat)
-    signature = evolve(flat.signature, in_spec=None, out_spec=None, arg_names=())  # flat arguments and results
+    signature = evolve(
+        flat.signature, in_spec=None, out_spec=None, arg_names=()
+    )  # flat arguments and results
     cut = partition_joint(with_tangent_of_loss(flat.evolve(signature=signature)), policy=policy)
     programs = TrainingPrograms(cut, None if device is None else torch.device(device))
     made: Any = lower(called_like(flat, cut.forward), device=device, state=state)
     return training(made, programs, result_spec(flat))
 
 
-BY_GRADIENT_MODE = {"aten.mkldnn_rnn_layer.default": "with torch.backends.mkldnn.flags(enabled=False)"}
+BY_GRADIENT_MODE = {
+    "aten.mkldnn_rnn_layer.default": "with torch.backends.mkldnn.flags(enabled=False)"
+}
 """Operators that save nothing for the backward while gradients are disabled, as inside an autograd node, each with the way to
 capture others instead."""
 
@@ -151,7 +163,11 @@ def training(module: Any, programs: TrainingPrograms, result: Any) -> TrainingMo
         result: the pytree of its result.
     """
     kind = type(module)
-    module.__class__ = type("TrainingModule", (TrainingModule, kind), {"__module__": TrainingModule.__module__, MADE: True})
+    module.__class__ = type(
+        "TrainingModule",
+        (TrainingModule, kind),
+        {"__module__": TrainingModule.__module__, MADE: True},
+    )
     module.__dict__["purefx_programs"] = programs
     module.__dict__["purefx_result"] = result
     module.__dict__["purefx_plan"].result = result_builder(result)
@@ -166,9 +182,13 @@ def called_like(joint: Program, forward: Program) -> Program:
         forward: the forward program, with flat arguments.
     """
     signature = joint.signature
-    inputs = [spec for spec in signature.inputs if type(spec) is UserInput and spec.tangent_of is None]
+    inputs = [
+        spec for spec in signature.inputs if type(spec) is UserInput and spec.tangent_of is None
+    ]
     named = iter(inputs)
-    specs = tuple([next(named) if type(spec) is UserInput else spec for spec in forward.signature.inputs])
+    specs = tuple(
+        [next(named) if type(spec) is UserInput else spec for spec in forward.signature.inputs]
+    )
     return forward.evolve(
         signature=evolve(
             forward.signature,
@@ -244,10 +264,16 @@ def _is_one_like(node: Node, loss: str) -> bool:
     if type(node.do) is not Op or node.args[:1] != (Ref(loss),):
         return False
     number = {"aten.full_like.default": (1,), "aten.ones_like.default": ()}.get(node.do.name)
-    retyped = any(value is not None for key, value in node.kwargs if key in ("dtype", "device", "layout"))
+    retyped = any(
+        value is not None for key, value in node.kwargs if key in ("dtype", "device", "layout")
+    )
     return number is not None and tuple(node.args[1:]) == number and not retyped
 
 
 def _gradients(program: Program, graph: Graph) -> list[Ref]:
     pairs = zip(graph.output, program.signature.outputs, strict=True)
-    return [arg for arg, spec in pairs if type(spec) in (StateGradient, InputGradient) and type(arg) is Ref]
+    return [
+        arg
+        for arg, spec in pairs
+        if type(spec) in (StateGradient, InputGradient) and type(arg) is Ref
+    ]

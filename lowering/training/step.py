@@ -39,7 +39,10 @@ class Step(torch.autograd.Function):
         save(ctx, [*results[programs.outputs :], *programs.read_state(module)])
         ctx.set_materialize_grads(False)
         ctx.programs = programs
-        ctx.likes = [(outputs[number].shape, outputs[number].dtype, device_of(outputs[number])) for number in programs.tangents]
+        ctx.likes = [
+            (outputs[number].shape, outputs[number].dtype, device_of(outputs[number]))
+            for number in programs.tangents
+        ]
         fixed = [value for number, value in enumerate(outputs) if number not in programs.tangents]
         ctx.mark_non_differentiable(*[value for value in fixed if isinstance(value, torch.Tensor)])
         return tuple(outputs)
@@ -52,12 +55,16 @@ class Step(torch.autograd.Function):
             ctx: the context of autograd.
             gradients: the gradients of the outputs; None for unused ones.
         """
-        return (_backward if torch.compiler.is_compiling() else once_differentiable(_backward))(ctx, *gradients)
+        return (_backward if torch.compiler.is_compiling() else once_differentiable(_backward))(
+            ctx, *gradients
+        )
 
 
 def _backward(ctx: Any, *gradients: Any) -> Any:
     with as_captured():
-        results = ctx.programs.gradients(saved_in(ctx), ctx.likes, gradients, ctx.needs_input_grad[1:])
+        results = ctx.programs.gradients(
+            saved_in(ctx), ctx.likes, gradients, ctx.needs_input_grad[1:]
+        )
     return (None, *results)
 
 
@@ -88,7 +95,11 @@ def save(ctx: Any, values: Sequence[Any]) -> None:
         values: tensors, sizes and other objects.
     """
     ctx.save_for_backward(*[value for value in values if isinstance(value, torch.Tensor)])
-    ctx.others = [(number, value) for number, value in enumerate(values) if not isinstance(value, torch.Tensor)]
+    ctx.others = [
+        (number, value)
+        for number, value in enumerate(values)
+        if not isinstance(value, torch.Tensor)
+    ]
 
 
 def saved_in(ctx: Any) -> list[Any]:
@@ -105,7 +116,9 @@ def saved_in(ctx: Any) -> list[Any]:
     return found
 
 
-def apart(outputs: Sequence[Any], differentiable: Collection[int], operands: Sequence[Any]) -> list[Any]:
+def apart(
+    outputs: Sequence[Any], differentiable: Collection[int], operands: Sequence[Any]
+) -> list[Any]:
     """Return outputs for autograd, each as a distinct tensor.
 
     An output that shares memory with another output or an operand becomes a view, which autograd does not allow to write, because
@@ -122,13 +135,17 @@ def apart(outputs: Sequence[Any], differentiable: Collection[int], operands: Seq
     >>> [one._is_view() for one in apart([x, x], {0, 1}, [])]
     [True, True]
     """
-    tensors, passed = ([value for value in some if isinstance(value, torch.Tensor)] for some in (outputs, operands))
+    tensors, passed = (
+        [value for value in some if isinstance(value, torch.Tensor)] for some in (outputs, operands)
+    )
     counts = Counter([storage_key(value) for value in tensors]) if len(tensors) > 1 else None
     found = list(outputs)
     for number in differentiable:
         value = outputs[number]
         if counts is not None and counts[storage_key(value)] > 1:
             found[number] = value.view_as(value)
-        elif (base := base_of(value)) is not None and not any(base is one or base is base_of(one) for one in passed):
+        elif (base := base_of(value)) is not None and not any(
+            base is one or base is base_of(one) for one in passed
+        ):
             found[number] = value.detach()
     return found

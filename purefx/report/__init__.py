@@ -28,7 +28,9 @@ MARK = b"<!DOCTYPE html>\n<!-- made by purefx -->"
 """How a page begins."""
 
 
-def report(program: Program, path: str | os.PathLike[str] = "report.html", *, before: Program | None = None) -> Path:
+def report(
+    program: Program, path: str | os.PathLike[str] = "report.html", *, before: Program | None = None
+) -> Path:
     """Write a program, every step of its trail and its problems as one HTML file, which opens from disk.
 
     It shows the tree of modules with their sizes, a drawing of each body, the line of each node, two steps side by side, the
@@ -78,7 +80,9 @@ def _check_place(file: Path) -> None:
         with file.open("rb") as there:
             begin = there.read(len(MARK))
         if begin and begin != MARK:
-            raise FileExistsError(f"{str(file)!a} exists and is not a page of report; pass another path, or remove it")
+            raise FileExistsError(
+                f"{str(file)!a} exists and is not a page of report; pass another path, or remove it"
+            )
 
 
 SCRIPTS = ("model.js", "draw.js", "page.js")
@@ -121,7 +125,12 @@ def spelled(data: Any) -> str:
 
 
 def _read(name: str) -> str:
-    return resources.files("purefx.report").joinpath(name).read_text(encoding="utf-8").replace("\r\n", "\n")
+    return (
+        resources.files("purefx.report")
+        .joinpath(name)
+        .read_text(encoding="utf-8")
+        .replace("\r\n", "\n")
+    )
 
 
 def _hash(text: str) -> str:

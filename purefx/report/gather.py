@@ -74,18 +74,40 @@ class Tables:
 
     def graph(self, graph: Graph, effects: Any) -> int:
         """Return the number of a graph; its effects are None if they are unknown."""
-        nodes = [node for node in graph.nodes if type(node) is Node] if isinstance(graph.nodes, tuple) else []
-        inputs = [one for one in graph.inputs if type(one) is Input] if isinstance(graph.inputs, tuple) else []
+        nodes = (
+            [node for node in graph.nodes if type(node) is Node]
+            if isinstance(graph.nodes, tuple)
+            else []
+        )
+        inputs = (
+            [one for one in graph.inputs if type(one) is Input]
+            if isinstance(graph.inputs, tuple)
+            else []
+        )
         by_node: Iterable[Any] = effects if effects is not None else [None] * len(nodes)
         output = safely(lambda: f"return {print_arg(graph.output)}")
         used = safely(lambda: self.names(graph.output_refs()), ())
         rows = tuple([self.node(node, done) for node, done in zip(nodes, by_node, strict=True)])
-        return self.graphs.add((tuple([self.input(one) for one in inputs]), rows, self.text(output), used))
+        return self.graphs.add(
+            (tuple([self.input(one) for one in inputs]), rows, self.text(output), used)
+        )
 
     def input(self, formal: Input) -> int:
         """Return the number of the row of an input."""
         name = self.text(formal.name)
-        return self.nodes.add((name, 3, self.text("input"), name, *self._value(formal.meta or EMPTY_META), -1, (), (), ()))
+        return self.nodes.add(
+            (
+                name,
+                3,
+                self.text("input"),
+                name,
+                *self._value(formal.meta or EMPTY_META),
+                -1,
+                (),
+                (),
+                (),
+            )
+        )
 
     def node(self, node: Node, effects: NodeEffects | None) -> int:
         """Return the number of the row of a node of a program, valid or not."""
@@ -120,13 +142,23 @@ def gather(program: Program, *, before: Program | None = None) -> dict[str, Any]
     (['the program'], 1)
     """
     tables, trail = Tables(), program.trail
-    names = ["loaded" if program.past else "imported" if trail else "the program", *[str(step) for step in trail]]
+    names = [
+        "loaded" if program.past else "imported" if trail else "the program",
+        *[str(step) for step in trail],
+    ]
     moments = list(zip([*[step.before for step in trail], program], names, strict=True))
     if before is not None:
         moments.insert(0, (before, "before"))
     with collector_paused():
         rows = [_version(each, name, tables) for each, name in moments]
-    main = next((module.type_name for module in program.modules if type(module) is Module and module.path == ""), None)
+    main = next(
+        (
+            module.type_name
+            for module in program.modules
+            if type(module) is Module and module.path == ""
+        ),
+        None,
+    )
     title = tables.text(str(main or "program").rpartition(".")[2] or "program")
     nodes, graphs, strings = tables.nodes.items, tables.graphs.items, tables.texts.items
     return {"title": title, "versions": rows, "nodes": nodes, "graphs": graphs, "strings": strings}
@@ -151,15 +183,24 @@ def _version(program: Program, step: str, tables: Tables) -> dict[str, Any]:
         "step": text(step),
         "root": text(program.root),
         "graphs": [
-            [text(name), tables.graph(graphs[name], effects.get(name))] for name in (program.order if is_fine else graphs)
+            [text(name), tables.graph(graphs[name], effects.get(name))]
+            for name in (program.order if is_fine else graphs)
         ],
         "findings": [_finding(finding, tables) for finding in findings[:MOST_FINDINGS]],
         "parts": parts_of(program) if is_fine else None,
         "modules": [
-            (text(one.path), text(one.type_name), one.operators, one.parameters, one.bytes, one.flops)
+            (
+                text(one.path),
+                text(one.type_name),
+                one.operators,
+                one.parameters,
+                one.bytes,
+                one.flops,
+            )
             for one in (found.modules if found else ())
         ],
-        "totals": found and [sum(found.operators.values()), found.parameters, found.bytes, found.flops],
+        "totals": found
+        and [sum(found.operators.values()), found.parameters, found.bytes, found.flops],
     }
 
 
@@ -199,7 +240,10 @@ def parts_of(program: Program) -> dict[str, Any] | None:
 
 def _size(graph: Graph, names: Iterable[str]) -> dict[str, Any]:
     sizes = [bytes_of(graph.metas[name].get("val")) for name in names]
-    return {"bytes": sum([size for size in sizes if size is not None]), "complete": None not in sizes}
+    return {
+        "bytes": sum([size for size in sizes if size is not None]),
+        "complete": None not in sizes,
+    }
 
 
 def bytes_of(value: Any) -> int | None:

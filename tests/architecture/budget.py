@@ -43,7 +43,9 @@ class Density:
 
 def tokens_by_line(source: Source) -> Counter[int]:
     """Count the tokens of each line of code, by line number."""
-    imported = (node for node in ast.walk(source.tree) if isinstance(node, ast.Import | ast.ImportFrom))
+    imported = (
+        node for node in ast.walk(source.tree) if isinstance(node, ast.Import | ast.ImportFrom)
+    )
     left_out = lines_of(docstrings(source.tree)) | lines_of(imported)
     tokens = tokenize.generate_tokens(io.StringIO(source.text).readline)
     numbers = (token.start[0] for token in tokens if token.type not in LAYOUT)

@@ -24,7 +24,9 @@ def imports(source: Source) -> Iterator[tuple[int, str]]:
             base = node.module or ""
             if node.level:
                 above = source.package.split(".")
-                base = ".".join([*above[: len(above) - node.level + 1], *base.split(".")]).rstrip(".")
+                base = ".".join([*above[: len(above) - node.level + 1], *base.split(".")]).rstrip(
+                    "."
+                )
             yield from ((node.lineno, f"{base}.{alias.name}") for alias in node.names)
 
 
@@ -59,7 +61,11 @@ def opening(source: Source) -> Iterator[str]:
 def no_print(source: Source) -> Iterator[str]:
     """The library does not print."""
     for node in ast.walk(source.tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print":
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id == "print"
+        ):
             yield f"{source.path}:{node.lineno}: prints"
 
 
@@ -77,7 +83,14 @@ REAL_DEVICES = {
     "ir/inference/values.py": {"self.device", "kind.device"},
     "ir/state.py": {"tensor.device"},
     "ir/store/files.py": {"place.device"},
-    "ir/store/container.py": {"tensor.device", "plain.device", "left.device", "right.device", "value.device", "storage.device"},
+    "ir/store/container.py": {
+        "tensor.device",
+        "plain.device",
+        "left.device",
+        "right.device",
+        "value.device",
+        "storage.device",
+    },
     "ir/store/metas.py": {"fake.device"},
     "ir/text/state.py": {"storage.device", "tensor.device"},
     "ir/torch_private/fakes.py": {"tensor.device"},
@@ -85,7 +98,10 @@ REAL_DEVICES = {
     "laws/oracles.py": {"tensor.device"},
     "laws/values.py": {"real.device"},
     "lowering/code/script.py": {"tensor.device"},
-    "lowering/modules/conversion.py": {"value.device", "self.convert(torch.empty(0, device=device)).device"},
+    "lowering/modules/conversion.py": {
+        "value.device",
+        "self.convert(torch.empty(0, device=device)).device",
+    },
     "lowering/stages/lower_stages.py": {"tensor.device"},
     "lowering/stages/plan.py": {"spec.type.device"},
     "transforms/convert/devices.py": {"plain.device", "kind.device"},
@@ -100,7 +116,11 @@ def devices_of_fakes(source: Source) -> Iterator[str]:
     """A fake value is not asked for its device: it says ``meta`` while another thread runs an operator on its mode."""
     known = REAL_DEVICES.get(source.path, set())
     for node in ast.walk(source.tree):
-        if isinstance(node, ast.Attribute) and node.attr == "device" and isinstance(node.ctx, ast.Load):
+        if (
+            isinstance(node, ast.Attribute)
+            and node.attr == "device"
+            and isinstance(node.ctx, ast.Load)
+        ):
             text = ast.unparse(node)
             if text != "torch.device" and text not in known:
                 yield f"{source.path}:{node.lineno}: asks {text}; use device_of of ir/torch_private"

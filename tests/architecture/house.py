@@ -44,18 +44,29 @@ class Weight:
 
     def __add__(self, other: Weight) -> Weight:
         """Add two weights."""
-        return Weight(*(getattr(self, name) + getattr(other, name) for name in ("files", "lines", "code", "docs", "imports")))
+        return Weight(
+            *(
+                getattr(self, name) + getattr(other, name)
+                for name in ("files", "lines", "code", "docs", "imports")
+            )
+        )
 
 
 def lines_of(nodes: Iterable[ast.AST]) -> set[int]:
     """Return the numbers of the lines that some nodes cover."""
-    return {line for node in nodes for line in range(getattr(node, "lineno", 1), (getattr(node, "end_lineno", 0) or 0) + 1)}
+    return {
+        line
+        for node in nodes
+        for line in range(getattr(node, "lineno", 1), (getattr(node, "end_lineno", 0) or 0) + 1)
+    }
 
 
 def docstrings(tree: ast.Module) -> Iterator[ast.AST]:
     """Iterate over the docstrings of modules, classes and functions, and of attributes."""
     for node in ast.walk(tree):
-        for statement in getattr(node, "body", []) if isinstance(getattr(node, "body", None), list) else []:
+        for statement in (
+            getattr(node, "body", []) if isinstance(getattr(node, "body", None), list) else []
+        ):
             if (
                 isinstance(statement, ast.Expr)
                 and isinstance(statement.value, ast.Constant)
@@ -67,10 +78,19 @@ def docstrings(tree: ast.Module) -> Iterator[ast.AST]:
 def weight(source: Source) -> Weight:
     """Count one file."""
     docs = lines_of(docstrings(source.tree))
-    imported = lines_of(node for node in ast.walk(source.tree) if isinstance(node, ast.Import | ast.ImportFrom))
+    imported = lines_of(
+        node for node in ast.walk(source.tree) if isinstance(node, ast.Import | ast.ImportFrom)
+    )
     tokens = tokenize.generate_tokens(io.StringIO(source.text).readline)
-    written = {line for token in tokens if token.type not in LAYOUT for line in range(token.start[0], token.end[0] + 1)}
-    return Weight(1, len(source.text.splitlines()), len(written - docs - imported), len(docs), len(imported))
+    written = {
+        line
+        for token in tokens
+        if token.type not in LAYOUT
+        for line in range(token.start[0], token.end[0] + 1)
+    }
+    return Weight(
+        1, len(source.text.splitlines()), len(written - docs - imported), len(docs), len(imported)
+    )
 
 
 def circles(files: Iterable[Source]) -> list[list[str]]:
@@ -104,9 +124,15 @@ def long_functions(files: Iterable[Source], at_most: int = FUNCTION_LINES) -> li
     for source in files:
         for node in ast.walk(source.tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                first = node.body[1] if ast.get_docstring(node) is not None and len(node.body) > 1 else node
+                first = (
+                    node.body[1]
+                    if ast.get_docstring(node) is not None and len(node.body) > 1
+                    else node
+                )
                 count = (node.end_lineno or node.lineno) - first.lineno + 1
-                found += [(count, f"{source.path}:{node.lineno} {node.name}")] if count > at_most else []
+                found += (
+                    [(count, f"{source.path}:{node.lineno} {node.name}")] if count > at_most else []
+                )
     return sorted(found, reverse=True)
 
 
@@ -126,7 +152,9 @@ def report(product: Sequence[Source], tests: Sequence[Source]) -> Iterator[str]:
         for name, found in [*sorted(folders.items()), ("all", sum(folders.values(), Weight()))]:
             share = f"{found.imports / found.lines:6.1%}" if found.lines else ""
             yield f"  {name:<28}{found.files:>7}{found.lines:>8}{found.code:>8}{found.docs:>8}{found.imports:>9} {share}"
-    lengths = sorted(((len(source.text.splitlines()), source.path) for source in product), reverse=True)
+    lengths = sorted(
+        ((len(source.text.splitlines()), source.path) for source in product), reverse=True
+    )
     over = [f"{path} {lines}" for lines, path in lengths if lines > FILE_LINES]
     yield f"files over {FILE_LINES} lines: {len(over)}"
     yield from (f"  {line}" for line in over)
@@ -135,9 +163,16 @@ def report(product: Sequence[Source], tests: Sequence[Source]) -> Iterator[str]:
     yield from (f"  {place} {lines}" for lines, place in longest)
     groups = circles(product)
     yield f"import circles, imports inside functions included: {len(groups)}"
-    yield from (f"  {len(group)} files: {', '.join(group[:6])}{' ...' if len(group) > 6 else ''}" for group in groups)
+    yield from (
+        f"  {len(group)} files: {', '.join(group[:6])}{' ...' if len(group) > 6 else ''}"
+        for group in groups
+    )
     times = slowest()
-    yield f"slowest test files of {sum(taken for taken, _ in times):.0f} s" if times else "no times of tests: run make test"
+    yield (
+        f"slowest test files of {sum(taken for taken, _ in times):.0f} s"
+        if times
+        else "no times of tests: run make test"
+    )
     yield from (f"  {taken:7.1f} s  {name}" for taken, name in times[:20])
 
 

@@ -30,7 +30,11 @@ def own_names(tree: ast.Module) -> set[str]:
             found.add(node.name)
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             found.add(node.id)
-        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and ast.unparse(node.value) in {"self", "cls"}:
+        elif (
+            isinstance(node, ast.Attribute)
+            and isinstance(node.ctx, ast.Store)
+            and ast.unparse(node.value) in {"self", "cls"}
+        ):
             found.add(node.attr)
         elif isinstance(node, ast.ImportFrom) and node.level:
             found.update(alias.name for alias in node.names)
@@ -42,9 +46,15 @@ def touched(tree: ast.Module) -> Iterator[tuple[int, str]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute):
             yield node.lineno, node.attr
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in {"getattr", "hasattr", "setattr"}:
+        elif (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id in {"getattr", "hasattr", "setattr"}
+        ):
             yield from (
-                (node.lineno, arg.value) for arg in node.args[1:2] if isinstance(arg, ast.Constant) and isinstance(arg.value, str)
+                (node.lineno, arg.value)
+                for arg in node.args[1:2]
+                if isinstance(arg, ast.Constant) and isinstance(arg.value, str)
             )
 
 

@@ -26,7 +26,11 @@ def check_documented(name: str, value: Any) -> Iterator[str]:
     if ">>>" not in told:
         yield f"{name}: no example"
     if isinstance(value, type):
-        yield from (f"{name}.{own}: no docstring" for own, member in vars(value).items() if owes_docstring(own, member))
+        yield from (
+            f"{name}.{own}: no docstring"
+            for own, member in vars(value).items()
+            if owes_docstring(own, member)
+        )
     # The fields of a value are told where they stand; a function tells its arguments in one section.
     if not isinstance(value, type) and parameters(value) and "Args:" not in told:
         yield f"{name}: takes {', '.join(parameters(value))} and has no section Args"

@@ -48,8 +48,15 @@ class Source:
 @cache
 def sources(*folders: str) -> tuple[Source, ...]:
     """Return the Python files under folders of the repository."""
-    found = (path for folder in folders for path in sorted((ROOT / folder).rglob("*.py")) if "__pycache__" not in path.parts)
-    return tuple(Source(path.relative_to(ROOT).as_posix(), path.read_text("utf-8")) for path in found)
+    found = (
+        path
+        for folder in folders
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        if "__pycache__" not in path.parts
+    )
+    return tuple(
+        Source(path.relative_to(ROOT).as_posix(), path.read_text("utf-8")) for path in found
+    )
 
 
 @cache

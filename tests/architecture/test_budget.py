@@ -7,7 +7,9 @@ from tests.architecture.sources import LAYERS, Source, sources
 
 
 def test_imports_comments_docstrings_and_layout_have_no_tokens() -> None:
-    text = '"""Doc."""\nimport os\n\n\ndef f(\n    a,\n):\n    """Doc."""\n    return a + 1  # why\n'
+    text = (
+        '"""Doc."""\nimport os\n\n\ndef f(\n    a,\n):\n    """Doc."""\n    return a + 1  # why\n'
+    )
     found = budget.tokens_by_line(Source("a.py", text))
     assert found == {5: 3, 6: 2, 7: 2, 9: 4}
 

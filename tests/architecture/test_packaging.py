@@ -16,15 +16,23 @@ from tests.architecture.sources import LAYERS, ROOT, project, sources
 
 def packages(root: Path) -> list[str]:
     """Return the packages that the folders of the library hold, by the names under which they are installed."""
-    found = [path.parent.relative_to(root).parts for layer in LAYERS for path in (root / layer).rglob("__init__.py")]
-    return sorted(".".join(parts if parts[0] == "purefx" else ("purefx", *parts)) for parts in found)
+    found = [
+        path.parent.relative_to(root).parts
+        for layer in LAYERS
+        for path in (root / layer).rglob("__init__.py")
+    ]
+    return sorted(
+        ".".join(parts if parts[0] == "purefx" else ("purefx", *parts)) for parts in found
+    )
 
 
 DATA: dict[str, list[str]] = project()["tool"]["setuptools"]["package-data"]
 
 
 def test_data_is_listed() -> None:
-    held = {path.relative_to(ROOT).as_posix() for path in (ROOT / "purefx").rglob("*") if path.is_file()}
+    held = {
+        path.relative_to(ROOT).as_posix() for path in (ROOT / "purefx").rglob("*") if path.is_file()
+    }
     listed = {f"{name.replace('.', '/')}/{file}" for name, files in DATA.items() for file in files}
     assert {path for path in held if not path.endswith((".py", ".pyc"))} == listed
 
@@ -64,10 +72,25 @@ def test_wheel(tmp_path: Path) -> None:
             shutil.copytree(source, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
         elif source.exists():
             shutil.copy(source, tmp_path / name)
-    command = [sys.executable, "-m", "pip", "wheel", "-qq", "--no-deps", "--no-build-isolation", "-w", "out", "."]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "-qq",
+        "--no-deps",
+        "--no-build-isolation",
+        "-w",
+        "out",
+        ".",
+    ]
     subprocess.run(command, cwd=tmp_path, check=True)
     (wheel,) = (tmp_path / "out").glob("*.whl")
     held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    assert held == {f"{source.module.replace('.', '/')}.py" for source in sources(*LAYERS) if "__init__" not in source.path} | {
-        f"{name.replace('.', '/')}/__init__.py" for name in packages(ROOT)
-    } | {f"{name.replace('.', '/')}/{file}" for name, files in DATA.items() for file in files}
+    assert held == {
+        f"{source.module.replace('.', '/')}.py"
+        for source in sources(*LAYERS)
+        if "__init__" not in source.path
+    } | {f"{name.replace('.', '/')}/__init__.py" for name in packages(ROOT)} | {
+        f"{name.replace('.', '/')}/{file}" for name, files in DATA.items() for file in files
+    }

@@ -16,7 +16,12 @@ NAMES = {purefx: [*HOMES], errors: errors.__all__, ir: ir.__all__}
 
 
 def test_documented() -> None:
-    lacking = [line for home, names in NAMES.items() for name in names for line in check_documented(name, getattr(home, name))]
+    lacking = [
+        line
+        for home, names in NAMES.items()
+        for name in names
+        for line in check_documented(name, getattr(home, name))
+    ]
     assert not lacking, "\n".join(lacking)
 
 
@@ -24,12 +29,20 @@ def test_all_exist() -> None:
     for home, names in NAMES.items():
         assert len(set(names)) == len(names)
         assert all(hasattr(home, name) for name in names)
-    assert len(HOMES) <= 100, "the front door has verbs and what people write; ir, errors, rules and laws have the rest"
+    assert len(HOMES) <= 100, (
+        "the front door has verbs and what people write; ir, errors, rules and laws have the rest"
+    )
 
 
 def test_help_lists_what_is_there() -> None:
     (table,) = [part for part in str(purefx.__doc__).split("\n\n") if part.startswith("import   ")]
-    names = {word for line in table.splitlines() if "px." not in line for word in line[12:].split() if word.isidentifier()}
+    names = {
+        word
+        for line in table.splitlines()
+        if "px." not in line
+        for word in line[12:].split()
+        if word.isidentifier()
+    }
     assert len(names) > 60
     assert names <= {*HOMES, "is"}, "the last line says what px.errors is"
 
@@ -49,7 +62,9 @@ def test_nothing_else_is_there() -> None:
     others = "purefx.__main__, purefx.laws, purefx.ir.text, purefx.lowering.stages, purefx.stats, purefx.rules, purefx._doors"
     asked = "print('purefx.laws' in sys.modules, purefx.laws.__name__, len(purefx.rules.algebra.rules) > 40)"
     code = f"import sys, purefx; {shown}; {asked}; import {others}; {shown}"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.splitlines()
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
     assert len(found) == 3
     assert found.pop(1) == "False purefx.laws True", "both are imported when they are asked for"
     for line in found:

@@ -17,7 +17,9 @@ from tests.architecture.privates import torch_privates
 from tests.architecture.sources import LAYERS, ROOT, Source, sources
 
 
-@pytest.mark.parametrize("checker", [*CHECKERS, torch_privates], ids=lambda checker: checker.__name__)
+@pytest.mark.parametrize(
+    "checker", [*CHECKERS, torch_privates], ids=lambda checker: checker.__name__
+)
 def test_library(checker: Callable[[Source], Iterator[str]]) -> None:
     files = sources(*LAYERS)
     assert len(files) > 50, "the sources were not found"
@@ -26,7 +28,11 @@ def test_library(checker: Callable[[Source], Iterator[str]]) -> None:
 
 
 def test_marks_elsewhere() -> None:
-    files = [source for source in sources("tests", "bench", "examples") if not source.path.startswith("tests/architecture/")]
+    files = [
+        source
+        for source in sources("tests", "bench", "examples")
+        if not source.path.startswith("tests/architecture/")
+    ]
     violations = [line for source in files for line in numbered_marks(source)]
     assert not violations, "\n".join(violations)
 
@@ -37,12 +43,28 @@ def test_no_circle_of_imports() -> None:
 
 
 def test_a_layer_imports_what_the_picture_says() -> None:
-    picture = (ROOT / "docs" / "development.md").read_text("utf-8").partition("```mermaid")[2].partition("```")[0]
+    picture = (
+        (ROOT / "docs" / "development.md")
+        .read_text("utf-8")
+        .partition("```mermaid")[2]
+        .partition("```")[0]
+    )
     drawn = {(one, other) for one, other in re.findall(r"(\w+) --> (\w+)", picture)}
-    names = [(source.layer, name.split(".")) for source in sources(*LAYERS) for _, name in imports(source)]
-    real = {(layer, parts[1]) for layer, parts in names if parts[0] == "purefx" and len(parts) > 1 and parts[1] in LAYERS}
+    names = [
+        (source.layer, name.split("."))
+        for source in sources(*LAYERS)
+        for _, name in imports(source)
+    ]
+    real = {
+        (layer, parts[1])
+        for layer, parts in names
+        if parts[0] == "purefx" and len(parts) > 1 and parts[1] in LAYERS
+    }
     direct = nx.DiGraph([(one, other) for one, other in real if one != other])
-    assert nx.transitive_closure_dag(nx.DiGraph(list(drawn))).edges == nx.transitive_closure_dag(direct).edges
+    assert (
+        nx.transitive_closure_dag(nx.DiGraph(list(drawn))).edges
+        == nx.transitive_closure_dag(direct).edges
+    )
     assert drawn <= set(direct.edges), "the picture has an arrow that no import is"
 
 

@@ -43,7 +43,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def run(files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+def run(
+    files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Run:
     """Return what runs the command line in a copy of that folder: its status, stdout and stderr."""
     monkeypatch.chdir(shutil.copytree(files, tmp_path / "copy"))
     for name in ("NO_COLOR", "FORCE_COLOR"):

@@ -33,7 +33,9 @@ def shown(value: Any, **options: Any) -> str:
     """Return what a terminal gets."""
     rich = pytest.importorskip("rich.console", reason="rich is not installed (extra rich)")
     terminal = io.StringIO()
-    console = rich.Console(file=terminal, force_terminal=True, color_system="standard", width=100, **options)
+    console = rich.Console(
+        file=terminal, force_terminal=True, color_system="standard", width=100, **options
+    )
     console.print(value, soft_wrap=True)
     return terminal.getvalue()
 
@@ -41,9 +43,19 @@ def shown(value: Any, **options: Any) -> str:
 @pytest.mark.parametrize("name", HOSTILE)
 def test_names_stay_text(name: str) -> None:
     program, empty = hostile(name), px.Program.of({"": px.Graph((), ())})
-    values = [program, program.graphs[name], program.main.nodes[0], px.diff(empty, program), px.diff(program, empty)]
+    values = [
+        program,
+        program.graphs[name],
+        program.main.nodes[0],
+        px.diff(empty, program),
+        px.diff(program, empty),
+    ]
     values += px.verify(program.evolve(root=name * 2))
-    values += [px.errors.Violation(name, name, name, name, name, (name, f"> {name}"), name, name, 2, (name,))]
+    values += [
+        px.errors.Violation(
+            name, name, name, name, name, (name, f"> {name}"), name, name, 2, (name,)
+        )
+    ]
     for value in values:
         found = shown(value)
         assert STYLE.sub("", found).rstrip("\n") == str(value).rstrip("\n")
@@ -86,7 +98,12 @@ def test_styles(form: Form, text: str, expected: list[str]) -> None:
 def test_a_terminal_has_colors(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("rich", reason="rich is not installed (extra rich)")
     monkeypatch.setenv("TERM", "xterm")
-    for command, *more in (["show"], ["diff", "after.purefx"], ["tree"], ["history", "Block / relu"]):
+    for command, *more in (
+        ["show"],
+        ["diff", "after.purefx"],
+        ["tree"],
+        ["history", "Block / relu"],
+    ):
         plain = run(command, "model.purefx", *more)[1]
         assert "\x1b" not in plain
         for no_color in ("", "1"):

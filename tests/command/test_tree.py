@@ -37,7 +37,13 @@ def programs() -> Iterator[px.Program]:
     for model in (Encoders(), Branches(), Aliased(), Flagged()):
         flat = px.import_ep(exported(model, torch.ones(2, 2 if isinstance(model, Aliased) else 4)))
         tree = px.transform(flat)
-        yield from (flat, tree, px.inline(tree), px.split_balanced(tree, 2), px.deduplicate(px.split_balanced(tree, 3)))
+        yield from (
+            flat,
+            tree,
+            px.inline(tree),
+            px.split_balanced(tree, 2),
+            px.deduplicate(px.split_balanced(tree, 3)),
+        )
 
 
 def test_rows_add_up() -> None:
@@ -47,15 +53,28 @@ def test_rows_add_up() -> None:
         own = {module.path: module for module in found.modules}
         rows = px.tree(program).rows
         assert rows[0].path == "" and rows[0].operators == sum(found.operators.values())
-        assert (rows[0].parameters, rows[0].bytes, rows[0].flops) == (found.parameters, found.bytes, found.flops)
+        assert (rows[0].parameters, rows[0].bytes, rows[0].flops) == (
+            found.parameters,
+            found.bytes,
+            found.flops,
+        )
         told = [path for row in rows for path in row.paths]
-        left = [path for row in rows if row.like is not None for path in own for each in row.paths if path.startswith(f"{each}.")]
+        left = [
+            path
+            for row in rows
+            if row.like is not None
+            for path in own
+            for each in row.paths
+            if path.startswith(f"{each}.")
+        ]
         assert len(set(told)) == len(told) and {*told, *left} >= set(own)
         for number, row in enumerate(rows):
             inner = [one for one in rows[number + 1 :] if one.depth == row.depth + 1]
             inner = [one for one in inner if one.path.startswith(f"{row.path}.") or not row.path]
             mine = sum(own[path].operators for path in row.paths if path in own)
-            assert row.like is not None or row.operators == mine + sum(one.operators for one in inner)
+            assert row.like is not None or row.operators == mine + sum(
+                one.operators for one in inner
+            )
         assert [row for row in rows if row.depth < 2] == list(px.tree(program, depth=1).rows)
 
 
@@ -64,7 +83,13 @@ def test_equal_bodies_are_one_row() -> None:
         return [(row.label, len(row.paths), row.like) for row in px.tree(program).rows]
 
     tree = px.transform(px.import_ep(exported(Tower(12), torch.ones(2, 4))))
-    assert said(tree) == [("(root)", 1, None), ("layers", 1, None), ("0-11", 12, None), ("up", 12, None), ("down", 12, None)]
+    assert said(tree) == [
+        ("(root)", 1, None),
+        ("layers", 1, None),
+        ("0-11", 12, None),
+        ("up", 12, None),
+        ("down", 12, None),
+    ]
     assert len(px.tree(px.inline(tree)).rows) == 2 + 3 * 12
     tree = px.transform(px.import_ep(exported(Encoders(), torch.ones(2, 4))))
     assert said(tree)[:3] == [("(root)", 1, None), ("text, image", 2, None), ("layers", 2, None)]
@@ -76,7 +101,9 @@ class Scale(nn.Module):
 
     def __init__(self, w: torch.Tensor) -> None:
         super().__init__()
-        self.register_buffer("w", w) if not isinstance(w, nn.Parameter) else self.register_parameter("w", w)
+        self.register_buffer("w", w) if not isinstance(
+            w, nn.Parameter
+        ) else self.register_parameter("w", w)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x * self.w
@@ -87,8 +114,16 @@ def test_what_differs_in_anything_has_its_own_row() -> None:
     buffer, parameters, odd = torch.ones(2), [nn.Parameter(torch.ones(2)) for _ in "ab"], nn.ReLU()
     odd.unused = nn.Linear(2, 2)
     modules = [nn.ReLU(), nn.Tanh(), odd, nn.ReLU(), Scale(buffer), *map(Scale, parameters)]
-    rows = px.tree(px.transform(px.import_ep(exported(nn.Sequential(*modules), torch.ones(2))))).rows
-    assert [row.paths for row in rows if row.depth == 1] == [("0", "3"), ("1",), ("2",), ("4",), ("5", "6")]
+    rows = px.tree(
+        px.transform(px.import_ep(exported(nn.Sequential(*modules), torch.ones(2))))
+    ).rows
+    assert [row.paths for row in rows if row.depth == 1] == [
+        ("0", "3"),
+        ("1",),
+        ("2",),
+        ("4",),
+        ("5", "6"),
+    ]
 
 
 def test_a_flat_program_is_told_how_to_be_a_tree(run: Run) -> None:
@@ -104,7 +139,11 @@ def test_what_somebody_made(run: Run, tmp_path: Path) -> None:
     graphs = {"g0": px.Graph((px.Input("x"),), (neg,), px.Ref("y"))}
     for number in range(1, 60):
         calls = [
-            px.Node(f"y{one}", px.Call(px.Frame("m", one), f"g{number - 1}"), (px.Ref(f"y{one - 1}" if one else "x"),))
+            px.Node(
+                f"y{one}",
+                px.Call(px.Frame("m", one), f"g{number - 1}"),
+                (px.Ref(f"y{one - 1}" if one else "x"),),
+            )
             for one in range(2)
         ]
         graphs[f"g{number}"] = px.Graph((px.Input("x"),), tuple(calls), px.Ref("y1"))
@@ -134,7 +173,13 @@ def test_what_somebody_made(run: Run, tmp_path: Path) -> None:
 def test_split(way: list[str], names: list[str], run: Run, files: Path) -> None:
     """The parts are in the file, the program is the same joined, and runs."""
     status, out, err = run("split", "model.purefx", "out.purefx", *way)
-    assert (status, err) == (0, "") and out.split()[:5] == ["part", "body", "operators", "parameters", "bytes"]
+    assert (status, err) == (0, "") and out.split()[:5] == [
+        "part",
+        "body",
+        "operators",
+        "parameters",
+        "bytes",
+    ]
     split, program = px.load("out.purefx"), px.load(files / "model.purefx")
     assert [part.name for part in px.parts(split)] == names
     assert px.alpha_equal(px.deduplicate(px.join(split)), program)

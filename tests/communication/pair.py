@@ -48,7 +48,9 @@ def both(what: str, given: Sequence[Any]) -> list[tuple[Any, Any]]:
         process.stdin.close()
         process.stdin = None
     try:
-        one, other = (pickle.loads(process.communicate(timeout=30 * SECONDS)[0]) for process in processes)
+        one, other = (
+            pickle.loads(process.communicate(timeout=30 * SECONDS)[0]) for process in processes
+        )
     finally:
         for process in processes:
             process.kill()
@@ -76,12 +78,20 @@ def _run(text: str, data: int) -> Ran:
     names = [name.replace("::", ".") for name in torch._C._dispatch_get_all_op_names()]
     issued: dict[str, list[str]] = {}
     try:
-        module = px.lower(px.parse(text, allow={f"{name}.default" for name in names if name.startswith("_c10d_functional.")}))
+        module = px.lower(
+            px.parse(
+                text,
+                allow={f"{name}.default" for name in names if name.startswith("_c10d_functional.")},
+            )
+        )
         generator = torch.Generator().manual_seed(1000 * data + dist.get_rank())
         inputs = [torch.randn(4, generator=generator) for _ in range(3)]
         with _recording(issued), torch.no_grad():
             outputs = module(*inputs)
-        return Ran(issued, [bytes(one.contiguous().view(torch.uint8).tolist()) for one in (*outputs, *inputs)])
+        return Ran(
+            issued,
+            [bytes(one.contiguous().view(torch.uint8).tolist()) for one in (*outputs, *inputs)],
+        )
     except Exception as error:
         return Ran(issued, [], f"{type(error).__name__}: {error}"[:2000])
 
@@ -96,12 +106,22 @@ def _recording(issued: dict[str, list[str]]) -> Any:
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Recording(TorchDispatchMode):
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
             names = [argument.name for argument in func._schema.arguments]
             if func.namespace == "_c10d_functional" and "group_name" in names:
                 given = dict(zip(names, args, strict=False)) | (kwargs or {})
-                shapes = [tuple(one.shape) for one in pytree.tree_leaves(args) if isinstance(one, torch.Tensor)]
-                literals = [value for key, value in given.items() if type(value) in (int, str) and key not in PLACES]
+                shapes = [
+                    tuple(one.shape)
+                    for one in pytree.tree_leaves(args)
+                    if isinstance(one, torch.Tensor)
+                ]
+                literals = [
+                    value
+                    for key, value in given.items()
+                    if type(value) in (int, str) and key not in PLACES
+                ]
                 issued.setdefault(given["group_name"], []).append(f"{func} {shapes} {literals}")
             return func(*args, **(kwargs or {}))
 
@@ -119,8 +139,13 @@ def main(rank: int, place: str) -> None:
     importlib.import_module("torch.distributed._functional_collectives")
     torch.set_num_threads(1)
     timeout = timedelta(seconds=SECONDS)
-    dist.init_process_group("gloo", init_method=f"file://{place}", rank=rank, world_size=2, timeout=timeout)
-    groups: list[Any] = [dist.group.WORLD, *[dist.new_group([0, 1], timeout=timeout) for _ in range(2)]]
+    dist.init_process_group(
+        "gloo", init_method=f"file://{place}", rank=rank, world_size=2, timeout=timeout
+    )
+    groups: list[Any] = [
+        dist.group.WORLD,
+        *[dist.new_group([0, 1], timeout=timeout) for _ in range(2)],
+    ]
     assert [group.group_name for group in groups] == ["0", "1", "2"]
     what, given = pickle.load(sys.stdin.buffer)
     file, _, name = what.rpartition(":")

@@ -37,10 +37,20 @@ def talk(name: str) -> Any:
 
 def operators() -> list[Any]:
     """Return all overloads of the namespaces that talk, those that torch registers late too."""
-    for name in ("_functional_collectives", "_symmetric_memory", "tensor.experimental._context_parallel._cp_custom_ops"):
+    for name in (
+        "_functional_collectives",
+        "_symmetric_memory",
+        "tensor.experimental._context_parallel._cp_custom_ops",
+    ):
         import_module(f"torch.distributed.{name}")
-    names = [name.replace("::", ".").split(".") for name in sorted(torch._C._dispatch_get_all_op_names())]
-    found = [resolve_operator(space, name, (*rest, "default")[0]) for space, name, *rest in names if space in FUNCTIONAL | RAW]
+    names = [
+        name.replace("::", ".").split(".") for name in sorted(torch._C._dispatch_get_all_op_names())
+    ]
+    found = [
+        resolve_operator(space, name, (*rest, "default")[0])
+        for space, name, *rest in names
+        if space in FUNCTIONAL | RAW
+    ]
     return [each for each in found if each is not None]
 
 
@@ -59,7 +69,16 @@ def talking_programs(draw: st.DrawFn, *, rank: int | None = None, steps: int = 1
     return program if rank is None else program(rank)
 
 
-COLLECTIVES = ("all_reduce", "all_reduce", "all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_reduce_", "coalesced")
+COLLECTIVES = (
+    "all_reduce",
+    "all_reduce",
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "broadcast",
+    "all_reduce_",
+    "coalesced",
+)
 KINDS = (
     *COLLECTIVES, *COLLECTIVES, "burst", "burst", "burst", "exchange",
     "compute", "compute", "compute", "look", "write", "write", *["wait"] * 6,
@@ -101,20 +120,33 @@ class _Build:
         a = self.value(numbers[0])
         length = a.meta["val"].shape[0]
         b = self.value(numbers[1], least=length, most=length)
-        self.ready.append(self.call(self.aten.add.Tensor, a, b) if numbers[2] % 2 else self.call(self.aten.mul.Tensor, a, b))
+        self.ready.append(
+            self.call(self.aten.add.Tensor, a, b)
+            if numbers[2] % 2
+            else self.call(self.aten.mul.Tensor, a, b)
+        )
 
     def look(self, numbers: Sequence[int]) -> None:
         """View a part of something, which may be under way."""
         if self.sent and numbers[0] % 2:
             under_way = self.sent[numbers[1] % len(self.sent)]
-            under_way.meta["seen"] = [*under_way.meta.get("seen", ()), self._part_of(under_way, numbers[2])]
+            under_way.meta["seen"] = [
+                *under_way.meta.get("seen", ()),
+                self._part_of(under_way, numbers[2]),
+            ]
         else:
             self.ready.append(self._part_of(self.value(numbers[1], least=2), numbers[2]))
 
     def _part_of(self, value: Any, number: int) -> Any:
         # The beginning, or every second one.
         length = value.meta["val"].shape[0]
-        return self.call(self.aten.slice.Tensor, value, 0, 0, *((length, 2) if number % 3 == 0 else (1 + length // 2, 1)))
+        return self.call(
+            self.aten.slice.Tensor,
+            value,
+            0,
+            0,
+            *((length, 2) if number % 3 == 0 else (1 + length // 2, 1)),
+        )
 
     def write(self, numbers: Sequence[int]) -> None:
         """Write into something."""
@@ -129,31 +161,48 @@ class _Build:
         if self.sent:
             under_way = self.sent.pop(numbers[0] % len(self.sent))
             there = self.call(talk("wait_tensor"), under_way)
-            self.ready += [under_way if numbers[1] % 4 == 0 else there, *under_way.meta.get("seen", ())]
+            self.ready += [
+                under_way if numbers[1] % 4 == 0 else there,
+                *under_way.meta.get("seen", ()),
+            ]
 
     def _group(self, number: int) -> str:
-        return GROUP_NAMES[max(0, number % (2 * len(GROUP_NAMES)) - len(GROUP_NAMES))]  # more often the first
+        return GROUP_NAMES[
+            max(0, number % (2 * len(GROUP_NAMES)) - len(GROUP_NAMES))
+        ]  # more often the first
 
     def all_reduce(self, numbers: Sequence[int]) -> None:
         """Reduce something."""
         reduction = REDUCTIONS[numbers[1] % len(REDUCTIONS)]
-        self.sent.append(self.call(talk("all_reduce"), self.value(numbers[0]), reduction, self._group(numbers[2])))
+        self.sent.append(
+            self.call(
+                talk("all_reduce"), self.value(numbers[0]), reduction, self._group(numbers[2])
+            )
+        )
 
     def all_gather(self, numbers: Sequence[int]) -> None:
         """Gather something that is not long."""
         # A copy, as what is scattered: a write to what is still being read would have no one meaning.
         value = self.call(self.aten.clone.default, self.value(numbers[0], most=LENGTH))
-        self.sent.append(self.call(talk("all_gather_into_tensor"), value, SIZE, self._group(numbers[2])))
+        self.sent.append(
+            self.call(talk("all_gather_into_tensor"), value, SIZE, self._group(numbers[2]))
+        )
 
     def reduce_scatter(self, numbers: Sequence[int]) -> None:
         """Reduce something and give each process a part."""
-        value = self.call(self.aten.clone.default, self.value(numbers[0], least=LENGTH, most=LENGTH))
-        self.sent.append(self.call(talk("reduce_scatter_tensor"), value, "sum", SIZE, self._group(numbers[2])))
+        value = self.call(
+            self.aten.clone.default, self.value(numbers[0], least=LENGTH, most=LENGTH)
+        )
+        self.sent.append(
+            self.call(talk("reduce_scatter_tensor"), value, "sum", SIZE, self._group(numbers[2]))
+        )
 
     def broadcast(self, numbers: Sequence[int]) -> None:
         """Give everyone what one process has."""
         value = self.value(numbers[0])
-        self.sent.append(self.call(talk("broadcast"), value, numbers[1] % SIZE, self._group(numbers[2])))
+        self.sent.append(
+            self.call(talk("broadcast"), value, numbers[1] % SIZE, self._group(numbers[2]))
+        )
 
     def all_reduce_(self, numbers: Sequence[int]) -> None:
         """Reduce in place; what is waited for is the buffer, or what the operator gives."""
@@ -174,7 +223,9 @@ class _Build:
 
     def burst(self, numbers: Sequence[int]) -> None:
         """Say several things of one kind to one group, as one does with gradients; some are waited for at once."""
-        kind = (self.all_reduce, self.all_reduce, self.all_gather, self.reduce_scatter)[numbers[0] % 4]
+        kind = (self.all_reduce, self.all_reduce, self.all_gather, self.reduce_scatter)[
+            numbers[0] % 4
+        ]
         for number in range(2 + numbers[1] % 3):
             if number % 2:
                 self.compute((numbers[2] + number, numbers[3], number))

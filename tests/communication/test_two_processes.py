@@ -33,7 +33,10 @@ def outlined(program: px.Program) -> px.Program:
     """Put nodes into modules at random, and outline those."""
     draw = random.Random(5)
     frames = [(), (px.Frame("m"),), (px.Frame("m"), px.Frame("m.inner")), (px.Frame("n"),)]
-    nodes = [px.ir.Node(one.name, one.do, one.args, one.kwargs, draw.choice(frames), one.meta) for one in program.main.nodes]
+    nodes = [
+        px.ir.Node(one.name, one.do, one.args, one.kwargs, draw.choice(frames), one.meta)
+        for one in program.main.nodes
+    ]
     modules = tuple([px.ir.Module(path, "Module") for path in ("", "m", "m.inner", "n")])
     return px.transform(program.with_main(program.main.with_nodes(nodes)).evolve(modules=modules))
 
@@ -47,7 +50,9 @@ KEEPING: dict[str, Callable[[px.Program], px.Program]] = {
     "cut, without skips": lambda program: px.relay_skips(px.move_non_tensor_nodes(cut(program))),
     "outlined": outlined,
     "outlined and inlined": lambda program: px.inline(outlined(program)),
-    "simplified": lambda program: px.remove_noops(px.fold_constants(px.eliminate_dead_code(outlined(program)))),
+    "simplified": lambda program: px.remove_noops(
+        px.fold_constants(px.eliminate_dead_code(outlined(program)))
+    ),
     "functional and back": lambda program: px.inplace_mutations(px.functionalize(program)),
 }
 
@@ -56,7 +61,9 @@ def differences(ran: tuple[Ran, Ran], original: tuple[Ran, Ran]) -> list[str]:
     """Return how the runs of two processes differ from those of the original program."""
     found = [one.error for one in ran if one.error]
     if not found and ran[0].issued != ran[1].issued:
-        found.append(f"the processes issue different operators: {ran[0].issued} and {ran[1].issued}")
+        found.append(
+            f"the processes issue different operators: {ran[0].issued} and {ran[1].issued}"
+        )
     if not found and ran[0].issued != original[0].issued:
         found.append(f"another order: {ran[0].issued}, which was {original[0].issued}")
     if not found and [one.outputs for one in ran] != [one.outputs for one in original]:
@@ -70,12 +77,17 @@ def test_both_processes_stay_in_step() -> None:
     for number, programs in enumerate(drawn):
         for rank in range(2):
             original = programs(rank)
-            jobs[rank] += [(each.text(), number) for each in (original, *[step(original) for step in KEEPING.values()])]
+            jobs[rank] += [
+                (each.text(), number)
+                for each in (original, *[step(original) for step in KEEPING.values()])
+            ]
     ran = both("tests.communication.pair:run_texts", jobs)
     for number, programs in enumerate(drawn):
         original, *others = ran[number * (len(KEEPING) + 1) : (number + 1) * (len(KEEPING) + 1)]
         assert not original[0].error, original[0].error
-        wrong = {name: differences(each, original) for name, each in zip(KEEPING, others, strict=True)}
+        wrong = {
+            name: differences(each, original) for name, each in zip(KEEPING, others, strict=True)
+        }
         assert not any(wrong.values()), f"{wrong}\n{programs(0).text()}"
 
 
@@ -99,7 +111,11 @@ def _shares(name: str) -> bool:
     target: Any = getattr(getattr(torch.ops, space), short.removesuffix(".default")).default
     kinds = [(argument.name, str(argument.type)) for argument in target._schema.arguments]
     args = [
-        [torch.ones(4, 4), torch.ones(4, 4)] if kind == "List[Tensor]" else torch.ones(4, 4) if kind == "Tensor" else VALUES[name]
+        [torch.ones(4, 4), torch.ones(4, 4)]
+        if kind == "List[Tensor]"
+        else torch.ones(4, 4)
+        if kind == "Tensor"
+        else VALUES[name]
         for name, kind in kinds
     ]
     given = target(*args)
@@ -110,7 +126,11 @@ def _shares(name: str) -> bool:
 
 
 def _memory(values: Any) -> set[int]:
-    return {one.untyped_storage().data_ptr() for one in pytree.tree_leaves(values) if isinstance(one, torch.Tensor)}
+    return {
+        one.untyped_storage().data_ptr()
+        for one in pytree.tree_leaves(values)
+        if isinstance(one, torch.Tensor)
+    }
 
 
 def test_the_results_of_collectives_share_no_memory_with_their_operands() -> None:

@@ -29,9 +29,13 @@ def examples(module: ModuleType) -> list[doctest.DocTest]:
 @pytest.fixture
 def quick_examples(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Do what no example shows less often: ask whether sources have changed, and trace each line of what becomes smaller."""
-    monkeypatch.setattr(linecache, "checkcache", lambda filename=None: None)  # a debugger does so, which each docstring has
+    monkeypatch.setattr(
+        linecache, "checkcache", lambda filename=None: None
+    )  # a debugger does so, which each docstring has
     before = settings.get_current_profile_name()
-    settings.register_profile("examples", settings(), phases=[phase for phase in Phase if phase is not Phase.explain])
+    settings.register_profile(
+        "examples", settings(), phases=[phase for phase in Phase if phase is not Phase.explain]
+    )
     settings.load_profile("examples")
     yield
     settings.load_profile(before)

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+CHROMIUM = (
+    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+)
 
 DRIVER = shutil.which("chromedriver")
 
@@ -22,7 +24,9 @@ OPTIONS = (
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     if not (CHROMIUM and DRIVER):
         pytest.skip("no chromium with chromedriver: apt-get install chromium chromium-driver")
-    webdriver: Any = pytest.importorskip("selenium.webdriver", reason="no selenium: pip install -e '.[browser]'")
+    webdriver: Any = pytest.importorskip(
+        "selenium.webdriver", reason="no selenium: pip install -e '.[browser]'"
+    )
     options = webdriver.ChromeOptions()
     options.binary_location = CHROMIUM
     for each in (*OPTIONS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):

@@ -11,7 +11,17 @@ import torch
 from attrs import evolve
 
 import purefx as px
-from purefx.ir import Module, Signature, Slot, SlotKind, State, TensorType, UserInput, UserOutput, pmap
+from purefx.ir import (
+    Module,
+    Signature,
+    Slot,
+    SlotKind,
+    State,
+    TensorType,
+    UserInput,
+    UserOutput,
+    pmap,
+)
 from purefx.ir.origins import Imported, made_of
 
 PAYLOADS = (
@@ -25,8 +35,14 @@ def hostile(text: str) -> px.Program:
     """Return a program that has a text at each door: every kind of name, a literal, a line of source, a rule and a step."""
     x, y, z = [f"{text}{number}" for number in range(3)]
     path = text.replace(".", "")  # a module is listed after those that hold it
-    meta = {"val": torch.ones(2), "stack_trace": f'  File "{text}.py", line 3, in {text}\n    return {text}\n'}
-    imported = {**meta, "purefx_origin": Imported(text, text, text, (px.Frame(text),), meta["stack_trace"])}
+    meta = {
+        "val": torch.ones(2),
+        "stack_trace": f'  File "{text}.py", line 3, in {text}\n    return {text}\n',
+    }
+    imported = {
+        **meta,
+        "purefx_origin": Imported(text, text, text, (px.Frame(text),), meta["stack_trace"]),
+    }
     inner = px.Node(y, px.Op(f"toy.{text}"), (px.Ref(x), text), meta=imported)
     read = px.Node(z, px.Get(path), meta=meta)
     body = px.Graph((px.Input(x, meta),), (inner, read), px.Ref(y))
@@ -35,16 +51,23 @@ def hostile(text: str) -> px.Program:
     program = px.Program.of(
         {"": main, text: body},
         modules=(Module("", text), Module(path, text)),
-        state=State((f"{path}.{path}",), pmap({f"{path}.{path}": Slot(SlotKind.BUFFER, torch.ones(2), 0, 0)})),
+        state=State(
+            (f"{path}.{path}",),
+            pmap({f"{path}.{path}": Slot(SlotKind.BUFFER, torch.ones(2), 0, 0)}),
+        ),
         signature=Signature((UserInput(TensorType(torch.float32, (2,)), text),), (UserOutput(),)),
     )
     made = evolve(body, nodes=(evolve(inner, meta={**meta, **made_of([imported], text)}), read))
-    return program.evolve(graphs=program.graphs.set(text, made), trail=(px.ir.Step(text, ((text, text),), program),))
+    return program.evolve(
+        graphs=program.graphs.set(text, made), trail=(px.ir.Step(text, ((text, text),), program),)
+    )
 
 
 def data_of(page: str) -> dict[str, Any]:
     """Return the data of a page, as its script reads them."""
-    (found,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    (found,) = re.findall(
+        r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL
+    )
     return json.loads(found)
 
 

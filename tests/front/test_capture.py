@@ -18,10 +18,19 @@ X = torch.ones(2, 4)
 
 def test_it_is_export_and_import() -> None:
     """All arguments go to the exporter."""
-    options: dict[str, Any] = {"dynamic_shapes": {"x": {0: torch.export.Dim("n", min=2, max=9)}, "flag": None}}
-    program = px.capture(Counter(), (X,), {"flag": False}, **options, preserve_module_call_signature=("linear",))
+    options: dict[str, Any] = {
+        "dynamic_shapes": {"x": {0: torch.export.Dim("n", min=2, max=9)}, "flag": None}
+    }
+    program = px.capture(
+        Counter(), (X,), {"flag": False}, **options, preserve_module_call_signature=("linear",)
+    )
     exported = torch.export.export(
-        Counter(), (X,), {"flag": False}, **options, strict=False, preserve_module_call_signature=("linear",)
+        Counter(),
+        (X,),
+        {"flag": False},
+        **options,
+        strict=False,
+        preserve_module_call_signature=("linear",),
     )
     assert px.alpha_equal(program, px.import_ep(exported))
     assert [str(frame) for frame in program.call_signatures] == ["linear"]
@@ -56,13 +65,17 @@ def test_errors_name_the_users_line(kind: type[nn.Module], strict: bool) -> None
     assert f'File "{__file__}"' in said
     assert "# this line" in said.splitlines()[2]
     assert refused.value.__cause__ is not None and isinstance(refused.value, RuntimeError)
-    with pytest.raises(px.errors.CaptureError, match=r"cannot export \w+: TypeError: too many positional arguments"):
+    with pytest.raises(
+        px.errors.CaptureError, match=r"cannot export \w+: TypeError: too many positional arguments"
+    ):
         px.capture(kind(), (X, X))  # no line of the standard library
 
 
 def test_threads() -> None:
     """Eight threads at once, strict and not, each with what it gives alone."""
-    alone = {strict: px.digest(px.capture(Tower(1), (X,), strict=strict)) for strict in (False, True)}
+    alone = {
+        strict: px.digest(px.capture(Tower(1), (X,), strict=strict)) for strict in (False, True)
+    }
     found: list[tuple[bool, str]] = []
     start = threading.Barrier(6)
 

@@ -54,7 +54,9 @@ def parsed(value: Any) -> Parsed:
     found = Parsed(value._repr_html_())
     assert found.tags <= TAGS
     assert found.attributes <= ATTRIBUTES
-    assert all(text.isprintable() for text in (found.text, *found.titles)), "each text is one line, without marks of direction"
+    assert all(text.isprintable() for text in (found.text, *found.titles)), (
+        "each text is one line, without marks of direction"
+    )
     assert value._repr_html_() == value._repr_html_()
     return found
 
@@ -99,20 +101,39 @@ def test_broken_programs_have_a_page(corruptor: Any) -> None:
 @pytest.mark.parametrize("payload", PAYLOADS, ids=ascii)
 def test_names_are_text(payload: str) -> None:
     program = hostile(payload)
-    values: list[Any] = [program, *program.graphs.values(), px.diff(program, px.Program.of({"": px.Graph((), ())}))]
-    values += [*px.verify(program.evolve(root=payload * 2)), InvalidProgram(px.verify(program.evolve(root="")))]
+    values: list[Any] = [
+        program,
+        *program.graphs.values(),
+        px.diff(program, px.Program.of({"": px.Graph((), ())})),
+    ]
     values += [
-        Violation(*[payload] * 5, context=(payload, f"> {payload}"), source=payload, advice=payload, also=(payload,), count=2)
+        *px.verify(program.evolve(root=payload * 2)),
+        InvalidProgram(px.verify(program.evolve(root=""))),
+    ]
+    values += [
+        Violation(
+            *[payload] * 5,
+            context=(payload, f"> {payload}"),
+            source=payload,
+            advice=payload,
+            also=(payload,),
+            count=2,
+        )
     ]
     for value in values:
         parsed(value)
-        assert all(line.isprintable() for line in value._repr_mimebundle_()["text/plain"].split("\n"))
+        assert all(
+            line.isprintable() for line in value._repr_mimebundle_()["text/plain"].split("\n")
+        )
     if payload.isascii() and payload.isprintable():
         assert payload in parsed(program).text
 
 
 def chain(length: int) -> px.Program:
-    nodes = [px.Node(f"y{number}", px.Op("toy.neg"), (px.Ref(f"y{number - 1}"),)) for number in range(1, length)]
+    nodes = [
+        px.Node(f"y{number}", px.Op("toy.neg"), (px.Ref(f"y{number - 1}"),))
+        for number in range(1, length)
+    ]
     return px.Program.of({"": px.Graph((px.Input("y0"),), tuple(nodes), px.Ref(f"y{length - 1}"))})
 
 
@@ -120,13 +141,30 @@ def test_pages_are_bounded_and_say_what_is_left_out() -> None:
     long = chain(3_000)
     bodies = {str(number): px.Graph((), ()) for number in range(1000)}
     wide = px.Program.of(
-        {"": px.Graph((), tuple(px.Node(f"c{name}", px.Call(px.Frame(name), name)) for name in bodies)), **bodies}
+        {
+            "": px.Graph(
+                (), tuple(px.Node(f"c{name}", px.Call(px.Frame(name), name)) for name in bodies)
+            ),
+            **bodies,
+        }
     )
     named = px.Program.of({"": px.Graph((), (px.Node("y", px.Op("toy.neg"), ("<" * 10**5,)),))})
-    many = px.Program.of({"": px.Graph(tuple(px.Input(f"x{number}") for number in range(3_000)), ())})
+    many = px.Program.of(
+        {"": px.Graph(tuple(px.Input(f"x{number}") for number in range(3_000)), ())}
+    )
     empty = px.Program.of({"": px.Graph((), ())})
     findings = InvalidProgram(px.verify(wide.evolve(root="nowhere")) * 100)
-    cases = (long, long.main, wide, named, many, px.diff(empty, long), px.diff(long, empty), px.diff(empty, wide), findings)
+    cases = (
+        long,
+        long.main,
+        wide,
+        named,
+        many,
+        px.diff(empty, long),
+        px.diff(long, empty),
+        px.diff(empty, wide),
+        findings,
+    )
     for value in cases:
         assert len(value._repr_html_()) < 500_000
         assert len(value._repr_mimebundle_()["text/plain"]) < 2_000_000
@@ -137,7 +175,9 @@ def test_pages_are_bounded_and_say_what_is_left_out() -> None:
 def test_a_body_that_is_instantiated_very_often() -> None:
     # Each calls the next twice: 2 ** 60 instances.
     graphs = {
-        str(depth): px.Graph((), tuple(px.Node(name, px.Call(px.Frame(name), str(depth + 1))) for name in "ab"))
+        str(depth): px.Graph(
+            (), tuple(px.Node(name, px.Call(px.Frame(name), str(depth + 1))) for name in "ab")
+        )
         for depth in range(60)
     }
     program = px.Program.of({**graphs, "60": px.Graph((), ())}, root="0")

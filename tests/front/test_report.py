@@ -71,9 +71,14 @@ def test_what_a_node_says(program: px.Program) -> None:
     rows = Texts(gather(program)).rows(-1)
     value = next(row for row in rows.values() if row["op"] == "aten.tanh.default")
     assert (value["value"], value["bytes"], value["effects"]) == ("f32[2, 8] cpu", 64, None)
-    assert "tests/models.py" in next(row["source"] for row in rows.values() if row["op"] == "aten.linear.default")
+    assert "tests/models.py" in next(
+        row["source"] for row in rows.values() if row["op"] == "aten.linear.default"
+    )
     flat = px.capture(Shared().eval(), (torch.ones(3, 4),))
-    assert any("writes" in (row["effects"] or "") for row in Texts(gather(px.transform(flat))).rows(-1).values())
+    assert any(
+        "writes" in (row["effects"] or "")
+        for row in Texts(gather(px.transform(flat))).rows(-1).values()
+    )
 
 
 # -- one file -------------------------------------------------------------------------------------------------------------------
@@ -98,10 +103,22 @@ def test_it_needs_nothing_else(program: px.Program) -> None:
         assert not {"src", "href", "action", "style"} & set(attributes)
         assert not [name for name in attributes if name.startswith("on")]
     assert "sourceMappingURL" not in text
-    assert set(re.findall(r"https?://[^\s\"'),;]+", text)) == {"https://github.com/dagrejs/dagre", "http://www.w3.org/2000/svg"}
+    assert set(re.findall(r"https?://[^\s\"'),;]+", text)) == {
+        "https://github.com/dagrejs/dagre",
+        "http://www.w3.org/2000/svg",
+    }
     assert "Permission is hereby granted" in text
     assert text.isascii()
-    for word in ("fetch(", "XMLHttpRequest", "import(", "eval(", "new Function", "innerHTML", "document.write", "localStorage"):
+    for word in (
+        "fetch(",
+        "XMLHttpRequest",
+        "import(",
+        "eval(",
+        "new Function",
+        "innerHTML",
+        "document.write",
+        "localStorage",
+    ):
         assert word not in text
 
 
@@ -110,7 +127,10 @@ def test_policy_allows_what_is_there_and_nothing_else(program: px.Program) -> No
     policy = policy_of(text)
     scripts = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
     (style,) = re.findall(r"<style>(.*?)</style>", text, re.DOTALL)
-    hashes = [f"'sha256-{base64.b64encode(hashlib.sha256(each.encode()).digest()).decode()}'" for each in (*scripts, style)]
+    hashes = [
+        f"'sha256-{base64.b64encode(hashlib.sha256(each.encode()).digest()).decode()}'"
+        for each in (*scripts, style)
+    ]
     assert policy == (
         f"default-src 'none'; script-src {hashes[0]} {hashes[1]}; style-src {hashes[2]}; base-uri 'none'; form-action 'none'; "
         "require-trusted-types-for 'script'; trusted-types 'none'"
@@ -127,7 +147,9 @@ def test_names_stay_text(payload: str) -> None:
     assert text.count("</script") == 3
     assert "<!--" not in text.replace("<!-- made by purefx -->", "", 1)
     assert text.isascii()
-    assert set(text) - set(map(chr, range(32, 127))) == {"\n", "\x01"}, "the library separates keys with the second"
+    assert set(text) - set(map(chr, range(32, 127))) == {"\n", "\x01"}, (
+        "the library separates keys with the second"
+    )
     data = data_of(text)
     assert all(each.isprintable() for each in data["strings"]), "a text may be shown anywhere"
     said = escaped(payload).replace("\n", "\\n")
@@ -140,7 +162,9 @@ def texts(data: dict[str, Any]) -> list[tuple[str, str]]:
     """Return the texts of a page by what they are."""
     read = Texts(data)
     found = [("name", row[0]) for row in data["nodes"]] + [("op", row[2]) for row in data["nodes"]]
-    found += [("line", row[3]) for row in data["nodes"]] + [("source", row[6]) for row in data["nodes"]]
+    found += [("line", row[3]) for row in data["nodes"]] + [
+        ("source", row[6]) for row in data["nodes"]
+    ]
     found += [("step", row["step"]) for row in data["versions"]]
     found += [("graph", name) for row in data["versions"] for name, _ in row["graphs"]]
     modules = [module for row in data["versions"] for module in row["modules"]]
@@ -155,7 +179,9 @@ def test_findings_are_at_their_place() -> None:
     program = px.transform(px.capture(Tower(1), (torch.ones(2, 4),)))
     name = next(name for name, node in program.nodes() if node.name == "relu")
     graph = program.graphs[name]
-    broken = px.Graph(graph.inputs, tuple([node for node in graph.nodes if node.name != "relu"]), graph.output)
+    broken = px.Graph(
+        graph.inputs, tuple([node for node in graph.nodes if node.name != "relu"]), graph.output
+    )
     data = gather(program.with_graphs({name: broken}))
     read = Texts(data)
     (found,) = data["versions"][-1]["findings"]
@@ -176,14 +202,20 @@ def stages() -> list[px.Program]:
 
 @pytest.mark.parametrize("corruptor", CORRUPTORS, ids=str)
 def test_an_invalid_program_has_a_page(corruptor: Any, stages: list[px.Program]) -> None:
-    program = next((broken for each in stages if (broken := corruptor.apply(each, 0)) is not None), stages[0])
-    assert bool(data_of(page(gather(program)))["versions"][-1]["findings"]) == bool(px.verify(program))
+    program = next(
+        (broken for each in stages if (broken := corruptor.apply(each, 0)) is not None), stages[0]
+    )
+    assert bool(data_of(page(gather(program)))["versions"][-1]["findings"]) == bool(
+        px.verify(program)
+    )
 
 
 # -- the function and the command -----------------------------------------------------------------------------------------------
 
 
-def test_report_writes_a_page(program: px.Program, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_writes_a_page(
+    program: px.Program, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     found = px.report(program, tmp_path / "a.html")
     assert found == tmp_path / "a.html"
     assert found.read_text("ascii") == page(gather(program))
@@ -195,7 +227,9 @@ def test_report_writes_a_page(program: px.Program, tmp_path: Path, capsys: pytes
 def test_what_is_no_page_is_not_replaced(program: px.Program, tmp_path: Path) -> None:
     other = tmp_path / "model.html"
     other.write_text("<!DOCTYPE html>\n<p>mine")
-    with pytest.raises(FileExistsError, match="exists and is not a page of report; pass another path"):
+    with pytest.raises(
+        FileExistsError, match="exists and is not a page of report; pass another path"
+    ):
         px.report(program, other)
     assert other.read_text() == "<!DOCTYPE html>\n<p>mine"
     with pytest.raises(IsADirectoryError):

@@ -52,12 +52,18 @@ class Page:
         return "\n".join([each.text for each in self.all(selector)])
 
     def node(self, name: str) -> Any:
-        (found,) = [each for each in self.all(".pane:last-child .node") if each.text.splitlines()[:1] == [name]]
+        (found,) = [
+            each
+            for each in self.all(".pane:last-child .node")
+            if each.text.splitlines()[:1] == [name]
+        ]
         return found
 
     def shown(self) -> list[str]:
         """Return the rows of the tree that can be seen."""
-        return [each.text.strip("\u25b8\u25be ") for each in self.all(".row") if each.is_displayed()]
+        return [
+            each.text.strip("\u25b8\u25be ") for each in self.all(".row") if each.is_displayed()
+        ]
 
     def row(self, text: str) -> Any:
         return next(each for each in self.all(".row") if each.is_displayed() and text in each.text)
@@ -75,7 +81,11 @@ class Page:
         return chains.ActionChains(self.browser, duration=20)
 
     def complaints(self) -> list[str]:
-        return [each["message"] for each in self.browser.get_log("browser") if each["level"] in {"SEVERE", "WARNING"}]
+        return [
+            each["message"]
+            for each in self.browser.get_log("browser")
+            if each["level"] in {"SEVERE", "WARNING"}
+        ]
 
 
 def test_bodies_fold_and_a_node_says_what_it_is(browser: Any, file: Path) -> None:
@@ -113,8 +123,12 @@ def test_two_steps_side_by_side(browser: Any, file: Path) -> None:
     rows = page.text("#changes-list")
     assert "+ tanh tanh in " in rows
     assert "\u2212 relu relu in " in rows
-    assert [each.text.splitlines()[0] for each in page.all(".pane:first-child .node.removed")] == ["relu"]
-    assert "tanh" in [each.text.splitlines()[0] for each in page.all(".pane:last-child .node.added")]
+    assert [each.text.splitlines()[0] for each in page.all(".pane:first-child .node.removed")] == [
+        "relu"
+    ]
+    assert "tanh" in [
+        each.text.splitlines()[0] for each in page.all(".pane:last-child .node.added")
+    ]
     page.all(".pane:first-child .node.removed")[0].click()
     assert page.text("#details h3") == "relu"
     page.all(".step")[2].click()
@@ -129,16 +143,24 @@ def test_names_run_nothing(browser: Any, tmp_path: Path) -> None:
         page = Page(browser, file.as_uri())
         page.asks(EVERYTHING)
         page.beside(1)
-        page.asks("for (const one of [...document.querySelectorAll('#changes button')]) one.click()")
-        assert page.asks("return [window.hacked === undefined, document.images.length, document.scripts.length]") == [True, 0, 3]
+        page.asks(
+            "for (const one of [...document.querySelectorAll('#changes button')]) one.click()"
+        )
+        assert page.asks(
+            "return [window.hacked === undefined, document.images.length, document.scripts.length]"
+        ) == [True, 0, 3]
         assert page.complaints() == []
 
 
 def test_nothing_else_may_run(browser: Any, file: Path) -> None:
     page = Page(browser, file.as_uri())
-    page.asks("const made = document.createElement('img'); made.src = 'http://127.0.0.1:9/x.png'; document.body.append(made)")
+    page.asks(
+        "const made = document.createElement('img'); made.src = 'http://127.0.0.1:9/x.png'; document.body.append(made)"
+    )
     assert (
-        page.asks("try { document.body.innerHTML = '<b>x</b>'; return 'markup' } catch (error) { return error.name }")
+        page.asks(
+            "try { document.body.innerHTML = '<b>x</b>'; return 'markup' } catch (error) { return error.name }"
+        )
         == "TypeError"
     )
     time.sleep(0.1)

@@ -46,7 +46,9 @@ def test_counts_are_those_of_a_run() -> None:
     flat, tree = px.stats(program), px.stats(px.transform(program))
     assert flat.operators == tree.operators
     assert flat.operators["aten.linear.default"] == 6
-    assert {module.path: module for module in flat.modules} == {module.path: module for module in tree.modules}
+    assert {module.path: module for module in flat.modules} == {
+        module.path: module for module in tree.modules
+    }
     assert (flat.graphs, tree.graphs) == (1, 3)
     shared = Shared()
     found = px.stats(px.capture(shared, (torch.ones(2, 4),)))

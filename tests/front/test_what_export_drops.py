@@ -58,12 +58,23 @@ def _(x: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(x)
 
 
-sine.register_autograd(lambda ctx, gradient: gradient, setup_context=lambda ctx, inputs, output: None)
+sine.register_autograd(
+    lambda ctx, gradient: gradient, setup_context=lambda ctx, inputs, output: None
+)
 
 DROPPED: dict[str, tuple[Callable[[torch.nn.Linear, torch.Tensor], Any], str]] = {
-    "own backward": (lambda linear, x: StraightThrough.apply(linear(x)), "the backward of StraightThrough"),
-    "own backward, used": (lambda linear, x: {"y": [StraightThrough.apply(linear(x)).sin()]}, "the backward of StraightThrough"),
-    "reentrant": (lambda linear, x: checkpoint(linear, x, use_reentrant=True), "CheckpointFunction (pass use_reentrant=False"),
+    "own backward": (
+        lambda linear, x: StraightThrough.apply(linear(x)),
+        "the backward of StraightThrough",
+    ),
+    "own backward, used": (
+        lambda linear, x: {"y": [StraightThrough.apply(linear(x)).sin()]},
+        "the backward of StraightThrough",
+    ),
+    "reentrant": (
+        lambda linear, x: checkpoint(linear, x, use_reentrant=True),
+        "CheckpointFunction (pass use_reentrant=False",
+    ),
     "hook": (_hooked, "hooks on tensors (register_hook)"),
 }
 
@@ -72,7 +83,9 @@ KEPT: dict[str, Callable[[torch.nn.Linear, torch.Tensor], Any]] = {
     "dropout": _noisy,
     "checkpoint": lambda linear, x: checkpoint(_noisy, linear, x, use_reentrant=False),
     "registered gradient": lambda linear, x: sine(linear(x)),
-    "cond": lambda linear, x: torch.cond(x.sum() > 0, lambda y: linear(y).sin(), lambda y: linear(y).cos(), (x,)),
+    "cond": lambda linear, x: torch.cond(
+        x.sum() > 0, lambda y: linear(y).sin(), lambda y: linear(y).cos(), (x,)
+    ),
     "detached": lambda linear, x: StraightThrough.apply(linear(x)).detach() + linear(x),
 }
 

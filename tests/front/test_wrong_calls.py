@@ -13,7 +13,14 @@ from torch import nn
 from torch.nn import functional
 
 import purefx as px
-from purefx.errors import ArgumentError, FxPassError, NamingError, ParseError, PipelineError, RuleError
+from purefx.errors import (
+    ArgumentError,
+    FxPassError,
+    NamingError,
+    ParseError,
+    PipelineError,
+    RuleError,
+)
 from purefx.laws.checking import WrongQuestion, check_transformation
 from tests.models import exported, parent
 from tests.transforms.small import relu, tree
@@ -50,10 +57,22 @@ def legalize(gm: Any) -> Any:
 
 
 BOTH = px.rule(lambda x: (torch.sin(x), torch.cos(x)))
-DYNAMIC = px.import_ep(exported(nn.ReLU(), torch.ones(4, 4), dynamic_shapes=({0: torch.export.Dim("d", min=2, max=64)},)))
+DYNAMIC = px.import_ep(
+    exported(
+        nn.ReLU(), torch.ones(4, 4), dynamic_shapes=({0: torch.export.Dim("d", min=2, max=64)},)
+    )
+)
 UNKNOWN = tree('graph @""(x) {\n  y = aten.relu.default(x)\n  return (y,)\n}')
-UNDEFINED = px.Program.of({"": px.Graph((), (px.Node("y", px.Op("toy.neg"), (px.Ref("z"),)),), (px.Ref("y"),))})
-TWICE = px.Program.of({"": px.Graph((), (px.Node("y", px.Op("toy.one")), px.Node("y", px.Op("toy.one"))), (px.Ref("y"),))})
+UNDEFINED = px.Program.of(
+    {"": px.Graph((), (px.Node("y", px.Op("toy.neg"), (px.Ref("z"),)),), (px.Ref("y"),))}
+)
+TWICE = px.Program.of(
+    {
+        "": px.Graph(
+            (), (px.Node("y", px.Op("toy.one")), px.Node("y", px.Op("toy.one"))), (px.Ref("y"),)
+        )
+    }
+)
 FORGETFUL = px.transformation()(forgets)  # pyright: ignore[reportArgumentType]
 
 EXPORT = "export it first: px.import_ep(torch.export.export(model, args))"
@@ -65,7 +84,10 @@ INSTEAD: dict[str, tuple[Any, str]] = {
     "a module": (MODEL, f"a Model; {EXPORT}"),
     "a class": (Model, f"the class Model; {IMPORTS}"),
     "a graph module": (GM, "a GraphModule; px.import_fx(graph_module) imports it"),
-    "a graph of fx": (GM.graph, "a Graph; px.import_fx(torch.fx.GraphModule(root, graph)) imports it"),
+    "a graph of fx": (
+        GM.graph,
+        "a Graph; px.import_fx(torch.fx.GraphModule(root, graph)) imports it",
+    ),
     "a graph": (FLAT.main, 'a Graph; px.Program.of({"": graph}) makes a program of it'),
     "text": ("a.purefx", f"a str; {LOADS}, px.parse(text) from text"),
     "a path": (Path("a.purefx"), f"a PosixPath; {LOADS}"),
@@ -111,7 +133,9 @@ ADVICE = "return a program, and the same object if there is nothing to do"
 A_STEP = "and a step is a function of a program, such as px.outline; pass several as in px.transform(program, *steps)"
 WRONG = "a function of a program that returns whether it is wrong, not"
 PATTERN = "the pattern of px.rule is a function, as in px.rule(lambda x: torch.relu(x)), not"
-CAPTURES = "pass a Program, an ExportedProgram or a GraphModule; px.capture(module, args) imports a module"
+CAPTURES = (
+    "pass a Program, an ExportedProgram or a GraphModule; px.capture(module, args) imports a module"
+)
 READS = "pass program.text(), or the text of a file: Path(name).read_text(); px.load reads what px.save wrote"
 STAGES = "takes the stages that px.lower_stages makes, not"
 TUPLE = "args is the tuple of the positional arguments, not"
@@ -265,12 +289,16 @@ CALLS: list[tuple[Callable[[], object], type[Exception], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("call", "error", "message"), CALLS, ids=[str(number) for number in range(len(CALLS))])
+@pytest.mark.parametrize(
+    ("call", "error", "message"), CALLS, ids=[str(number) for number in range(len(CALLS))]
+)
 def test_wrong_calls(call: Callable[[], object], error: type[Exception], message: str) -> None:
     """A message is written in full, or in parts between dots."""
     with pytest.raises(error) as caught:
         call()
-    assert re.fullmatch(".*".join(map(re.escape, message.split("…"))), str(caught.value), re.DOTALL), str(caught.value)
+    assert re.fullmatch(
+        ".*".join(map(re.escape, message.split("…"))), str(caught.value), re.DOTALL
+    ), str(caught.value)
 
 
 def test_the_step_is_named() -> None:
@@ -297,7 +325,11 @@ def test_a_pass_over_fx_graphs_is_no_step() -> None:
 
 def test_files_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     px.save(FLAT, tmp_path / "model.purefx")
-    for name, near in (("modl.purefx", "; did you mean 'model.purefx'?"), ("other.purefx", ""), ("gone/model.purefx", "")):
+    for name, near in (
+        ("modl.purefx", "; did you mean 'model.purefx'?"),
+        ("other.purefx", ""),
+        ("gone/model.purefx", ""),
+    ):
         with pytest.raises(FileNotFoundError) as caught:
             px.load(tmp_path / name)
         assert caught.value.errno == 2
@@ -305,7 +337,10 @@ def test_files_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ArgumentError) as wrong:
         P.load("model.purefx", state=MODEL)
-    assert str(wrong.value) == "`state` must map names of slots to tensors, like model.state_dict(), not be a Model"
+    assert (
+        str(wrong.value)
+        == "`state` must map names of slots to tensors, like model.state_dict(), not be a Model"
+    )
 
 
 def test_python_says_what_is_near() -> None:

@@ -21,12 +21,16 @@ def linear(*, bias: bool = True) -> nn.Linear:
     return nn.Linear(4, 4, bias=bias)
 
 
-class Block(parent(norm=lambda: nn.LayerNorm(4), up=linear, down=linear, drop=lambda: nn.Dropout(0.25))):
+class Block(
+    parent(norm=lambda: nn.LayerNorm(4), up=linear, down=linear, drop=lambda: nn.Dropout(0.25))
+):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x + self.drop(self.down(self.up(self.norm(x)).relu()))
 
 
-class Blocks(parent(embed=linear, blocks=lambda: nn.ModuleList([Block(), Block(), Block()]), head=linear)):
+class Blocks(
+    parent(embed=linear, blocks=lambda: nn.ModuleList([Block(), Block(), Block()]), head=linear)
+):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.embed(x)
         for block in self.blocks:
@@ -63,9 +67,15 @@ class Unused(parent(used=linear, unused=linear)):
 class Nested(parent(layer=linear)):
     """Arguments that are no tensors, or lie in a dict; results that are views of one another, of arguments, or no tensors."""
 
-    def forward(self, x: torch.Tensor, scale: float, *, more: dict[str, Any], flag: bool = False) -> dict[str, Any]:
+    def forward(
+        self, x: torch.Tensor, scale: float, *, more: dict[str, Any], flag: bool = False
+    ) -> dict[str, Any]:
         y = self.layer(x) * scale + more["shift"]
-        return {"y": y if flag else -y, "views": (y.view(-1), y.t(), x, more["shift"]), "rest": [y.argmax(), 3, None, "text"]}
+        return {
+            "y": y if flag else -y,
+            "views": (y.view(-1), y.t(), x, more["shift"]),
+            "rest": [y.argmax(), 3, None, "text"],
+        }
 
 
 class Again(parent(layer=linear)):
@@ -118,7 +128,9 @@ class Own(parent(layer=linear)):
         return y + 1
 
 
-class Recomputed(parent(first=linear, rest=lambda: nn.Sequential(linear(), nn.Tanh(), nn.Dropout(0.5)))):
+class Recomputed(
+    parent(first=linear, rest=lambda: nn.Sequential(linear(), nn.Tanh(), nn.Dropout(0.5)))
+):
     """What is not saved but computed again, with the same random numbers."""
 
     def forward(self, x: torch.Tensor) -> Any:
@@ -172,7 +184,12 @@ class Aliased(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.a, self.b, self.norm, self.other = linear(), linear(), nn.BatchNorm1d(4), nn.BatchNorm1d(4)
+        self.a, self.b, self.norm, self.other = (
+            linear(),
+            linear(),
+            nn.BatchNorm1d(4),
+            nn.BatchNorm1d(4),
+        )
         self.b.weight, self.other.running_mean = self.a.weight, self.norm.running_mean
         self.again, self.listed, self.renormed = self.b, nn.ModuleList([self.a, self.b]), self.norm
 
@@ -185,7 +202,11 @@ CASES: dict[str, tuple[type[nn.Module], tuple[Any, ...], dict[str, Any]]] = {
     "batch-norm": (Normed, (drawn(2, 2, 5, 5),), {}),
     "tied": (Tied, (torch.tensor([[0, 3], [4, 1]]),), {}),
     "unused": (Unused, (drawn(2, 4),), {}),
-    "nested": (Nested, (drawn(2, 4, grad=True), 0.5), {"more": {"shift": drawn(4, grad=True), "n": 2}, "flag": True}),
+    "nested": (
+        Nested,
+        (drawn(2, 4, grad=True), 0.5),
+        {"more": {"shift": drawn(4, grad=True), "n": 2}, "flag": True},
+    ),
     "again": (Again, (drawn(2, 4),), {}),
     "constants": (Constants, (drawn(2, 4),), {}),
     "writes": (Writes, (drawn(2, 4),), {}),
@@ -211,7 +232,11 @@ def _like(leaf: Any) -> Any:
 
 
 def differences(
-    program: px.Program, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], calls: int = 3
+    program: px.Program,
+    module: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    calls: int = 3,
 ) -> list[str]:
     """Return what a joint program gives otherwise than eager, in several calls of a copy of the module."""
     eager = copy.deepcopy(module)
@@ -219,17 +244,30 @@ def differences(
     found: list[str] = []
     for seed in range(calls):
         a, k = calls_of(args, kwargs, seed)
-        found += [f"call {seed}: {said}" for said in _differences(program, lowered, eager, copy.deepcopy((a, k)), (a, k))]
+        found += [
+            f"call {seed}: {said}"
+            for said in _differences(program, lowered, eager, copy.deepcopy((a, k)), (a, k))
+        ]
     return found
 
 
-def _differences(program: px.Program, lowered: nn.Module, eager: nn.Module, ours: Any, theirs: Any) -> list[str]:
+def _differences(
+    program: px.Program, lowered: nn.Module, eager: nn.Module, ours: Any, theirs: Any
+) -> list[str]:
     torch.manual_seed(0)
     result = eager(*theirs[0], **theirs[1])
     results, spec = pytree.tree_flatten(result)
-    of = [found for one in program.signature.inputs if (found := getattr(one, "tangent_of", None)) is not None]
+    of = [
+        found
+        for one in program.signature.inputs
+        if (found := getattr(one, "tangent_of", None)) is not None
+    ]
     tangents = tuple([torch.randn_like(results[number]) for number in of])
-    gradients = [one for one in program.signature.outputs if isinstance(one, px.ir.StateGradient | px.ir.signature.InputGradient)]
+    gradients = [
+        one
+        for one in program.signature.outputs
+        if isinstance(one, px.ir.StateGradient | px.ir.signature.InputGradient)
+    ]
     wanted = torch.autograd.grad(
         [results[number] for number in of],
         [_target(one, eager, pytree.tree_leaves(theirs)) for one in gradients],
@@ -240,12 +278,20 @@ def _differences(program: px.Program, lowered: nn.Module, eager: nn.Module, ours
     given, got = lowered(*ours[0], **ours[1], tangents=tangents)
     found = [] if pytree.tree_structure(given) == spec else ["the result is nested otherwise"]
     pairs = zip(pytree.tree_leaves(given), results, strict=True)
-    found += [f"result {number}" for number, (one, other) in enumerate(pairs) if not _same(one, other)]
-    found += [str(spec) for spec, one, other in zip(gradients, got, wanted, strict=True) if not _same(one, other)]
+    found += [
+        f"result {number}" for number, (one, other) in enumerate(pairs) if not _same(one, other)
+    ]
+    found += [
+        str(spec)
+        for spec, one, other in zip(gradients, got, wanted, strict=True)
+        if not _same(one, other)
+    ]
     state = eager.state_dict()
     found += [name for name, value in lowered.state_dict().items() if not _same(value, state[name])]
     leaves = zip(pytree.tree_leaves(ours), pytree.tree_leaves(theirs), strict=True)
-    return found + [f"argument {number}" for number, (one, other) in enumerate(leaves) if not _same(one, other)]
+    return found + [
+        f"argument {number}" for number, (one, other) in enumerate(leaves) if not _same(one, other)
+    ]
 
 
 def _target(spec: Any, module: nn.Module, leaves: list[Any]) -> torch.Tensor:

@@ -10,7 +10,13 @@ from typing import Any
 import pytest
 import torch
 from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind, InputSpec, OutputKind, OutputSpec, TensorArgument
+from torch.export.graph_signature import (
+    InputKind,
+    InputSpec,
+    OutputKind,
+    OutputSpec,
+    TensorArgument,
+)
 
 import purefx as px
 from tests.models import parent
@@ -30,7 +36,13 @@ class NoValue:
     """What nothing in a graph can be."""
 
 
-class Model(parent(up=lambda: torch.nn.Linear(4, 8), down=lambda: torch.nn.Linear(8, 4), count=lambda: torch.zeros(4))):
+class Model(
+    parent(
+        up=lambda: torch.nn.Linear(4, 8),
+        down=lambda: torch.nn.Linear(8, 4),
+        count=lambda: torch.zeros(4),
+    )
+):
     def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         self.count.add_(1)
         first, second = self.down(torch.relu(self.up(x))).split(2, -1)
@@ -40,7 +52,9 @@ class Model(parent(up=lambda: torch.nn.Linear(4, 8), down=lambda: torch.nn.Linea
 @functools.cache
 def saved() -> bytes:
     file = io.BytesIO()
-    torch.export.save(torch.export.export(Model(), (torch.ones(3, 4), torch.ones(2))).run_decompositions({}), file)
+    torch.export.save(
+        torch.export.export(Model(), (torch.ones(3, 4), torch.ones(2))).run_decompositions({}), file
+    )
     return file.getvalue()
 
 
@@ -65,7 +79,9 @@ def output(ep: ExportedProgram) -> Any:
     return list(ep.graph.nodes)[-1]
 
 
-def assigned(owner: Callable[[ExportedProgram], Any], **fields: Any) -> Callable[[ExportedProgram], None]:
+def assigned(
+    owner: Callable[[ExportedProgram], Any], **fields: Any
+) -> Callable[[ExportedProgram], None]:
     """Return an edit that sets attributes of a part of an exported program."""
 
     def edit(ep: ExportedProgram) -> None:
@@ -129,18 +145,30 @@ WRONG: dict[str, Callable[[ExportedProgram], Any]] = {
     "a stack that is a list": lambda ep: relu(ep).meta.update(nn_module_stack=[("a", "A")]),
     "a stack of numbers": lambda ep: relu(ep).meta.update(nn_module_stack={"a": 7}),
     "a module call inside of itself": lambda ep: relu(ep).meta.update(nn_module_stack=TWICE),
-    "a module that the state and the hierarchy lack": lambda ep: relu(ep).meta.update(nn_module_stack={"a@²": ("/a", "A")}),
+    "a module that the state and the hierarchy lack": lambda ep: relu(ep).meta.update(
+        nn_module_stack={"a@²": ("/a", "A")}
+    ),
     "one input spec less": lambda ep: ep.graph_signature.input_specs.pop(),
     "one output spec less": lambda ep: ep.graph_signature.output_specs.pop(),
-    "one input spec more": lambda ep: ep.graph_signature.input_specs.append(InputSpec(InputKind.USER_INPUT, Z, None)),
-    "one output spec more": lambda ep: ep.graph_signature.output_specs.append(OutputSpec(OutputKind.BUFFER_MUTATION, Z, "count")),
+    "one input spec more": lambda ep: ep.graph_signature.input_specs.append(
+        InputSpec(InputKind.USER_INPUT, Z, None)
+    ),
+    "one output spec more": lambda ep: ep.graph_signature.output_specs.append(
+        OutputSpec(OutputKind.BUFFER_MUTATION, Z, "count")
+    ),
     "a parameter that the state lacks": assigned(first_input, target="no.such"),
     "a parameter without a name": assigned(first_input, target=None),
-    "a gradient to nothing": assigned(second_output, kind=OutputKind.GRADIENT_TO_PARAMETER, target="no.such"),
-    "a mutation of an input that is none": assigned(second_output, kind=OutputKind.USER_INPUT_MUTATION, target="no.such"),
+    "a gradient to nothing": assigned(
+        second_output, kind=OutputKind.GRADIENT_TO_PARAMETER, target="no.such"
+    ),
+    "a mutation of an input that is none": assigned(
+        second_output, kind=OutputKind.USER_INPUT_MUTATION, target="no.such"
+    ),
     "state that is gone": lambda ep: ep.state_dict.pop("up.weight"),
     "state that is text": lambda ep: ep.state_dict.update({"up.weight": "text"}),
-    "state of another shape": lambda ep: ep.state_dict.update({"up.weight": torch.nn.Parameter(torch.ones(7))}),
+    "state of another shape": lambda ep: ep.state_dict.update(
+        {"up.weight": torch.nn.Parameter(torch.ones(7))}
+    ),
     "state with a number for a name": lambda ep: ep.state_dict.update({3: torch.ones(1)}),
     "one value returned less": returning(lambda values: tuple(values[:-1])),
     "a result that is no value of the graph": returning(lambda values: (*values[:-1], NoValue())),
@@ -155,5 +183,10 @@ def test_what_is_wrong_is_refused(name: str) -> None:
     WRONG[name](ep)
     said = refusal(ep)
     assert said, "nothing was refused"
-    if name in ("a use of a node of another graph", "a use before the definition", "a set as an argument", "text for a tensor"):
+    if name in (
+        "a use of a node of another graph",
+        "a use before the definition",
+        "a set as an argument",
+        "text for a tensor",
+    ):
         assert "relu" in said

@@ -29,14 +29,18 @@ class Documents(parent(document=lambda: torch.tensor([0, 0, 1, 1]))):
     """Reads a buffer in the mask, which is made in forward."""
 
     def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        mask = create_block_mask(lambda b, h, i, j: self.document[i] == self.document[j], None, None, 4, 4, device="cpu")
+        mask = create_block_mask(
+            lambda b, h, i, j: self.document[i] == self.document[j], None, None, 4, 4, device="cpu"
+        )
         return flex_attention(q, k, v, block_mask=mask)
 
 
 class Argument(torch.nn.Module):
     def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         bias, row = q[0, 0, :, :4], k[0, 0, :, 0]
-        return flex_attention(q, k, v, score_mod=lambda s, b, h, i, j: s + bias[i, j] * row[j] + row[i])
+        return flex_attention(
+            q, k, v, score_mod=lambda s, b, h, i, j: s + bias[i, j] * row[j] + row[i]
+        )
 
 
 class Layers(parent(first=Alibi, second=LearnedBias)):
@@ -70,7 +74,10 @@ def exported(name: str) -> tuple[torch.nn.Module, torch.export.ExportedProgram]:
 @pytest.fixture(scope="module")
 def calls() -> list[tuple[torch.Tensor, ...]]:
     torch.manual_seed(0)
-    return [(torch.randn(1, 2, 4, 8), torch.randn(1, 2, 4, 8), torch.randn(1, 2, 4, 8)) for _ in range(2)]
+    return [
+        (torch.randn(1, 2, 4, 8), torch.randn(1, 2, 4, 8), torch.randn(1, 2, 4, 8))
+        for _ in range(2)
+    ]
 
 
 @pytest.mark.parametrize("form", ["exported", "decomposed", "fx"])
@@ -86,7 +93,11 @@ def test_captured_tensors(name: str, form: str, calls: list[tuple[torch.Tensor, 
             program = px.import_fx(ep.module())
     assert px.verify(program) == ()
     assert px.verify(px.transform(program)) == ()
-    doors = {key: door for key, door in DOORS.items() if form != "fx" or key not in ("exported", "there and back")}
+    doors = {
+        key: door
+        for key, door in DOORS.items()
+        if form != "fx" or key not in ("exported", "there and back")
+    }
     for key, door in doors.items():
         module = door(program)
         for call in calls:

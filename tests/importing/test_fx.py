@@ -44,7 +44,9 @@ class Residual(nn.Module):
         self.conv = nn.Conv2d(3, 3, 3, padding=1)
         self.bn = nn.BatchNorm2d(3)
         self.relu = nn.ReLU(inplace=True)
-        self.head = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(0.5), nn.Linear(3, 2))
+        self.head = nn.Sequential(
+            nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(0.5), nn.Linear(3, 2)
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for _ in range(2):
@@ -57,11 +59,13 @@ def test_symbolic_trace_of_a_vision_model(training: bool) -> None:
     """Leaf modules stay as they are, in their places, with their mode and their statistics."""
     module = torch.fx.symbolic_trace(Residual().train(training))
     program = check(module, torch.randn(2, 3, 5, 5))
-    assert [entry.path for entry in program.modules] == [name for name, _ in module.named_modules()][:5] + [
-        f"head.{index}" for index in range(4)
-    ]
+    assert [entry.path for entry in program.modules] == [
+        name for name, _ in module.named_modules()
+    ][:5] + [f"head.{index}" for index in range(4)]
     lowered: Any = px.lower(program)
-    assert [name for name, _ in lowered.named_modules()] == [name for name, _ in module.named_modules()]
+    assert [name for name, _ in lowered.named_modules()] == [
+        name for name, _ in module.named_modules()
+    ]
     assert lowered.head[3].training is training
     lowered.eval()
     assert not lowered.head[2].training
@@ -78,7 +82,9 @@ def test_symbolic_trace_keeps_places() -> None:
     program = check(torch.fx.GraphModule(tower, Leafless().trace(tower)), X)
     assert [str(frame) for frame in program.main.nodes[2].stack] == ["layers.0", "layers.0.up"]
     assert px.transform(program).order == ("", "Block", "Linear")
-    assert {entry.path: entry.type_name for entry in program.modules}["layers.1.up"] == "torch.nn.modules.linear.Linear"
+    assert {entry.path: entry.type_name for entry in program.modules}[
+        "layers.1.up"
+    ] == "torch.nn.modules.linear.Linear"
 
 
 def test_make_fx() -> None:
@@ -93,7 +99,10 @@ def test_make_fx() -> None:
     given, expected = {"a": X.clone(), "b": X.clone()}, {"a": X.clone(), "b": X.clone()}
     compare(px.lower(program)(given), module(expected))
     compare(given, expected)
-    assert [str(getattr(spec, "argument", "")) for spec in program.signature.inputs] == ["batch['a']", "batch['b']"]
+    assert [str(getattr(spec, "argument", "")) for spec in program.signature.inputs] == [
+        "batch['a']",
+        "batch['b']",
+    ]
     assert [slot.kind for _, slot in program.state.pairs] == [px.ir.SlotKind.BUFFER]
     assert program.main.nodes[1].meta["val"].shape == X.shape
 
@@ -116,11 +125,16 @@ def test_graph_of_dynamo() -> None:
         return module
 
     torch.compile(Halves(), backend=backend)(X)
-    formals = [node.meta["example_value"] for node in caught[0].graph.nodes if node.op == "placeholder"]
+    formals = [
+        node.meta["example_value"] for node in caught[0].graph.nodes if node.op == "placeholder"
+    ]
     inputs = tuple(torch.randn(tuple(value.shape)).requires_grad_() for value in formals)
     program = px.import_fx(caught[0])
     compare(px.lower(px.transform(program))(*inputs), caught[0](*inputs))
-    assert [node.stack[-1].path for node in program.main.nodes if "linear" in node.name] == ["layers.0", "layers.1"]
+    assert [node.stack[-1].path for node in program.main.nodes if "linear" in node.name] == [
+        "layers.0",
+        "layers.1",
+    ]
     assert "tensor.relu" in [node.do.name for node in operators(program)]  # known by example_value
     region = [node.do.effects.scope for node in operators(program) if "grad" in node.name]
     assert region == [1, 1]
@@ -128,7 +142,9 @@ def test_graph_of_dynamo() -> None:
 
 def test_module_of_an_exported_program() -> None:
     """``ep.module()`` with its guards, its own pytrees, shared modules and tied weights."""
-    exported = torch.export.export(Shared(), (X,), dynamic_shapes=[{0: torch.export.Dim("n", min=2, max=8)}])
+    exported = torch.export.export(
+        Shared(), (X,), dynamic_shapes=[{0: torch.export.Dim("n", min=2, max=8)}]
+    )
     module = exported.module()
     program = check(module, X)
     lowered: Any = px.lower(program)
@@ -239,13 +255,20 @@ def test_examples_of_rest_and_of_nested_arguments() -> None:
         return parts["a"].relu(), y.sum(-1), parts["b"][0].neg()
 
     x, y, z, hole = torch.ones(2), torch.ones(3, 4), torch.ones(5, 1), cast(Any, torch.fx).PH
-    traced, parts = torch.fx.symbolic_trace(nested, concrete_args={"parts": {"a": hole, "b": (hole,)}}), {"a": x, "b": (z,)}
+    traced, parts = (
+        torch.fx.symbolic_trace(nested, concrete_args={"parts": {"a": hole, "b": (hole,)}}),
+        {"a": x, "b": (z,)},
+    )
     calls: list[Any] = [
         (torch.fx.symbolic_trace(rests), (x, y, z)), (traced, (parts, y)), (traced, {"y": y, "parts": parts})
     ]  # fmt: skip
     for graph, inputs in calls:
         nodes = operators(px.import_fx(graph, example_inputs=inputs))
-        found = {node.do.name: node.meta["val"].shape for node in nodes if node.do.name.startswith("tensor.")}
+        found = {
+            node.do.name: node.meta["val"].shape
+            for node in nodes
+            if node.do.name.startswith("tensor.")
+        }
         assert found == {"tensor.relu": (2,), "tensor.sum": (3,), "tensor.neg": (5, 1)}
 
 
@@ -296,7 +319,11 @@ def made(edit: Any, *, reads: str = "") -> torch.fx.GraphModule:
     [
         (lambda module: module.register_forward_hook(lambda *_: None), "", "forward hooks"),
         (lambda module: module.graph.set_codegen(codegens._BoxedCodeGen()), "", "_BoxedCodeGen"),
-        (lambda module: module.add_submodule("sub", Computed()), "sub.value", "computed when it is read"),
+        (
+            lambda module: module.add_submodule("sub", Computed()),
+            "sub.value",
+            "computed when it is read",
+        ),
         (lambda module: delattr(module, "nothing"), "nothing", "no attribute 'nothing'"),
     ],
 )
@@ -331,7 +358,9 @@ class Counts(nn.Module):
         self.register_buffer("count", torch.zeros(()))
         self.count: torch.Tensor
 
-    def forward(self, x: torch.Tensor, more: dict[str, Any], *, scale: torch.Tensor) -> dict[str, Any]:
+    def forward(
+        self, x: torch.Tensor, more: dict[str, Any], *, scale: torch.Tensor
+    ) -> dict[str, Any]:
         self.count.add_(1)
         y = self.norm(self.lin(x)) * scale + more["a"] + more["b"][0]
         return {"y": self.head(y), "count": self.count * 1, "size": (x.size(0), y)}
@@ -352,5 +381,8 @@ def test_a_capture_with_pytrees(to: Any) -> None:
 
 def test_bytecode_around_a_graph_is_refused() -> None:
     graph = functional_export.dynamo_graph_capture_for_export(nn.Linear(4, 4))(X)
-    with pytest.raises(px.errors.UnsupportedProgram, match=r"keep inputs = .*_dynamo_bytecode_flatten.*restore_names"):
+    with pytest.raises(
+        px.errors.UnsupportedProgram,
+        match=r"keep inputs = .*_dynamo_bytecode_flatten.*restore_names",
+    ):
         px.import_fx(graph)

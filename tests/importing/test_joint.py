@@ -13,7 +13,18 @@ from torch import nn
 
 import purefx as px
 from purefx.ir.analysis.digest import alpha_equal
-from tests.importing.joints import CASES, Again, Blocks, Caught, Nested, Writes, differences, drawn, inside, joint_graph
+from tests.importing.joints import (
+    CASES,
+    Again,
+    Blocks,
+    Caught,
+    Nested,
+    Writes,
+    differences,
+    drawn,
+    inside,
+    joint_graph,
+)
 from tests.models import parent
 
 
@@ -37,7 +48,9 @@ def test_a_joint_program_is_eager(case: Any) -> None:
     inlined = px.inline(px.outline(flat))  # each call in one piece
     assert differences(inlined, module, args, kwargs, calls=1) == []
     assert alpha_equal(px.inline(px.outline(inlined)), inlined)
-    assert alpha_equal(px.parse(flat.text(), state={name: flat.state[name].value for name in flat.state}), flat)
+    assert alpha_equal(
+        px.parse(flat.text(), state={name: flat.state[name].value for name in flat.state}), flat
+    )
 
 
 def test_files_keep_tangents(tmp_path: Path) -> None:
@@ -46,7 +59,9 @@ def test_files_keep_tangents(tmp_path: Path) -> None:
     px.save(flat, tmp_path / "joint.pfx")
     loaded = px.load(tmp_path / "joint.pfx")
     assert alpha_equal(loaded, flat)
-    assert [node.meta.get("phase") for node in loaded.main.nodes] == [node.meta.get("phase") for node in flat.main.nodes]
+    assert [node.meta.get("phase") for node in loaded.main.nodes] == [
+        node.meta.get("phase") for node in flat.main.nodes
+    ]
     assert differences(loaded, module, args, {}) == []
 
 
@@ -58,16 +73,22 @@ def test_state_is_the_modules_own() -> None:
     assert list(program.state) == ["embed.weight", "frozen.weight", "frozen.bias", "out.weight"]
     assert all(program.state[name].value is value for name, value in module.named_parameters())
     assert program.state["out.weight"].cell == program.state["embed.weight"].cell
-    assert [spec.slot for spec in program.signature.outputs if type(spec) is px.ir.StateGradient] == ["embed.weight"]
+    assert [
+        spec.slot for spec in program.signature.outputs if type(spec) is px.ir.StateGradient
+    ] == ["embed.weight"]
 
 
 def test_a_module_with_two_paths_is_not_changed() -> None:
     """torch's functional_call leaves its own tensors there (2.13, tie_weights=True)."""
     make, args, kwargs = CASES["aliased"]
     module = make()
-    before = dict(module.named_parameters(remove_duplicate=False)) | dict(module.named_buffers(remove_duplicate=False))
+    before = dict(module.named_parameters(remove_duplicate=False)) | dict(
+        module.named_buffers(remove_duplicate=False)
+    )
     px.training.capture_joint(module, args, kwargs)
-    after = dict(module.named_parameters(remove_duplicate=False)) | dict(module.named_buffers(remove_duplicate=False))
+    after = dict(module.named_parameters(remove_duplicate=False)) | dict(
+        module.named_buffers(remove_duplicate=False)
+    )
     assert list(after) == list(before)
     assert all(after[name] is value for name, value in before.items())
 
@@ -77,8 +98,13 @@ def test_what_does_not_exist_is_none() -> None:
     make, args, kwargs = CASES["unused"]
     program = px.training.capture_joint(make(), args, kwargs)
     slots = [spec.slot for spec in program.signature.outputs if type(spec) is px.ir.StateGradient]
-    assert dict(zip(slots, program.main.output[1:], strict=True)).keys() >= {"unused.weight", "unused.bias"}
-    assert [arg is None for arg in program.main.output[1:]] == [slot.startswith("unused") for slot in slots]
+    assert dict(zip(slots, program.main.output[1:], strict=True)).keys() >= {
+        "unused.weight",
+        "unused.bias",
+    }
+    assert [arg is None for arg in program.main.output[1:]] == [
+        slot.startswith("unused") for slot in slots
+    ]
 
 
 def test_tangents_are_arguments_by_name() -> None:
@@ -86,7 +112,13 @@ def test_tangents_are_arguments_by_name() -> None:
     make, args, kwargs = CASES["nested"]
     program = px.training.capture_joint(make(), args, kwargs)
     users = [spec for spec in program.signature.inputs if type(spec) is px.ir.UserInput]
-    assert [spec.argument for spec in users if spec.tangent_of is None] == ["x", "scale", "more['shift']", "more['n']", "flag"]
+    assert [spec.argument for spec in users if spec.tangent_of is None] == [
+        "x",
+        "scale",
+        "more['shift']",
+        "more['n']",
+        "flag",
+    ]
     assert [spec.tangent_of for spec in users[5:]] == [0, 1, 2, 3, 4]
     assert program.signature.outputs[:1] == (px.ir.UserOutput(),)
 
@@ -150,7 +182,10 @@ def test_it_is_captured_in_any_mode() -> None:
 def test_modules_that_raise_are_over() -> None:
     """What comes after a call that raised is not in it."""
     program = px.training.capture_joint(Caught(), (drawn(2, 4),))
-    assert {str(frame) for node in program.main.nodes for frame in node.stack} == {"layer", "layer@1"}
+    assert {str(frame) for node in program.main.nodes for frame in node.stack} == {
+        "layer",
+        "layer@1",
+    }
 
 
 @pytest.mark.parametrize("name", ["again", "batch-norm", "unused", "own"])
@@ -162,7 +197,9 @@ def test_described_graphs_are_joint_programs(name: str) -> None:
     program = px.import_fx(joint_graph(copy.deepcopy(module), *args), state=module)
     flat = px.training.capture_joint(module, args, kwargs)
     assert program.signature.outputs == flat.signature.outputs
-    assert [type(spec) for spec in program.signature.inputs] == [type(spec) for spec in flat.signature.inputs]
+    assert [type(spec) for spec in program.signature.inputs] == [
+        type(spec) for spec in flat.signature.inputs
+    ]
     eager, lowered = copy.deepcopy(module), px.lower(program)
     parameters = [value for value in eager.parameters() if value.requires_grad]
     for seed in range(2):
@@ -173,8 +210,13 @@ def test_described_graphs_are_joint_programs(name: str) -> None:
         torch.manual_seed(seed)
         (got,), gradients = lowered(*args, tangents=(tangent,))
         assert torch.equal(got, result)
-        assert all(one is other or torch.equal(one, other) for one, other in zip(gradients, wanted, strict=True))
-    assert all(torch.equal(value, eager.state_dict()[key]) for key, value in lowered.state_dict().items())
+        assert all(
+            one is other or torch.equal(one, other)
+            for one, other in zip(gradients, wanted, strict=True)
+        )
+    assert all(
+        torch.equal(value, eager.state_dict()[key]) for key, value in lowered.state_dict().items()
+    )
 
 
 X = drawn(2, 4)
@@ -197,21 +239,45 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "no gradient": (captured(nn.ReLU, X), "no result of ReLU needs a gradient"),
     "object": (captured(Again, object()), "neither a tensor nor a literal"),
     "lazy": (captured(lambda: nn.Sequential(nn.LazyLinear(4)), X), "'0.weight' is lazy"),
-    "memory": (captured(Windows, X), r"get_buffer\('(memory|window)'\).*share memory, and one of them is mutated"),
-    "parameter": (captured(Clipped, X), r"get_parameter\('layer.weight'\).*mutated in place requires a gradient"),
+    "memory": (
+        captured(Windows, X),
+        r"get_buffer\('(memory|window)'\).*share memory, and one of them is mutated",
+    ),
+    "parameter": (
+        captured(Clipped, X),
+        r"get_parameter\('layer.weight'\).*mutated in place requires a gradient",
+    ),
     "raises": (captured(Again, drawn(2, 5)), "AOTAutograd cannot trace Again"),
     "a written argument": (captured(Writes, drawn(2, 4, grad=True)), r"in-place|in place"),
-    "to_ep": (lambda: px.to_ep(px.training.capture_joint(Blocks(), (X,))), r"tangents\[0\] is a tangent"),
+    "to_ep": (
+        lambda: px.to_ep(px.training.capture_joint(Blocks(), (X,))),
+        r"tangents\[0\] is a tangent",
+    ),
     "no tangents": (called(), "missing argument 'tangents'"),
-    "a bare tangent": (called(tangents=torch.ones(2, 4)), "argument tangents: expected a tuple, got a Tensor"),
-    "another shape": (called(tangents=(torch.ones(4),)), r"argument tangents\[0\]: expected a tensor of shape \(2, 4\)"),
-    "two tangents": (called(tangents=(torch.ones(2, 4),) * 2), "argument tangents: expected a tuple of 1 part"),
+    "a bare tangent": (
+        called(tangents=torch.ones(2, 4)),
+        "argument tangents: expected a tuple, got a Tensor",
+    ),
+    "another shape": (
+        called(tangents=(torch.ones(4),)),
+        r"argument tangents\[0\]: expected a tensor of shape \(2, 4\)",
+    ),
+    "two tangents": (
+        called(tangents=(torch.ones(2, 4),) * 2),
+        "argument tangents: expected a tuple of 1 part",
+    ),
     "a number as state": (with_state(3), "names to its tensors, not an int"),
     "empty state": (with_state({}), "has no tensor of that name"),
     "other state": (with_state(Blocks()), "has no tensor of that name"),
     "numbers in the state": (with_state({"weight": 3, "bias": 4}), "its value is the int 3"),
-    "state of other shapes": (with_state({"weight": torch.ones(1), "bias": torch.ones(4)}), "state"),
-    "no descriptions": (lambda: px.import_fx(torch.fx.symbolic_trace(nn.Linear(4, 4)), state=nn.Linear(4, 4)), "restore_names"),
+    "state of other shapes": (
+        with_state({"weight": torch.ones(1), "bias": torch.ones(4)}),
+        "state",
+    ),
+    "no descriptions": (
+        lambda: px.import_fx(torch.fx.symbolic_trace(nn.Linear(4, 4)), state=nn.Linear(4, 4)),
+        "restore_names",
+    ),
 }
 
 
@@ -232,6 +298,9 @@ class Views(nn.Module):
 def test_what_has_no_role_is_refused_by_name() -> None:
     """Torch returns the tensor that results are views of, and takes the tangent of that one."""
     x = drawn(2, 4, grad=True)
-    with pytest.raises(px.errors.UnsupportedProgram, match=r"__intermediate_base\(output\[0\]\): several results are views"):
+    with pytest.raises(
+        px.errors.UnsupportedProgram,
+        match=r"__intermediate_base\(output\[0\]\): several results are views",
+    ):
         px.import_fx(joint_graph(Views(), x), state={})
     assert differences(px.training.capture_joint(Views(), (x,)), Views(), (x,), {}) == []

@@ -75,9 +75,15 @@ def _keyed(value: Plain) -> tuple[list[tuple[Any, torch.Tensor]], None]:
 
 torch.export.register_dataclass(Data, serialized_type_name="tests.Data")
 pytree.register_pytree_node(
-    Plain, _parts, lambda parts, _: Plain(*parts), serialized_type_name="tests.Plain", flatten_with_keys_fn=_keyed
+    Plain,
+    _parts,
+    lambda parts, _: Plain(*parts),
+    serialized_type_name="tests.Plain",
+    flatten_with_keys_fn=_keyed,
 )
-pytree.register_pytree_node(Keyless, _parts, lambda parts, _: Keyless(*parts), serialized_type_name="tests.Keyless")
+pytree.register_pytree_node(
+    Keyless, _parts, lambda parts, _: Keyless(*parts), serialized_type_name="tests.Keyless"
+)
 
 
 class Inner(parent(lin=lambda: torch.nn.Linear(2, 2))):
@@ -101,7 +107,9 @@ def arguments(kind: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 @functools.cache
-def exported(kind: Any, preserved: tuple[str, ...] = ()) -> tuple[torch.nn.Module, torch.export.ExportedProgram]:
+def exported(
+    kind: Any, preserved: tuple[str, ...] = ()
+) -> tuple[torch.nn.Module, torch.export.ExportedProgram]:
     """Return the model and its export."""
     model = Model()
     args, kwargs = arguments(kind)
@@ -129,7 +137,9 @@ DOORS: dict[str, Callable[[torch.export.ExportedProgram, Path, Any], torch.nn.Mo
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("preserved", [(), ("inner",)], ids=["plain", "preserved"])
 @pytest.mark.parametrize("kind", [Data, Plain, Pair])
-def test_every_door_takes_and_gives_them(kind: Any, preserved: tuple[str, ...], door: str, tmp_path: Path) -> None:
+def test_every_door_takes_and_gives_them(
+    kind: Any, preserved: tuple[str, ...], door: str, tmp_path: Path
+) -> None:
     """The results are eager's, and the names of arguments are those that the caller writes."""
     model, ep = exported(kind, preserved)
     args, kwargs = arguments(kind)
@@ -210,7 +220,8 @@ def test_other_parts_than_the_exported_ones_are_named() -> None:
     module = px.lower(px.capture(TakesOptional(), (x, Optional())))
     assert torch.equal(module(x, Optional()), x)
     with pytest.raises(
-        InputError, match=r"argument more: expected a Optional of 0 parts and .*'a'.* as it was exported, got 1 part"
+        InputError,
+        match=r"argument more: expected a Optional of 0 parts and .*'a'.* as it was exported, got 1 part",
     ):
         module(x, Optional(x))
 
@@ -248,5 +259,10 @@ def test_results_without_keys_are_compared() -> None:
     module = px.lower(px.capture(Returns(), (x,)))
     assert value_differences(module(x), Returns()(x)) == []
     first, second = value_differences(module(x), Returns()(x + 1))
-    assert first == "value[0][0]: got float32[2] (2.0, 2.0), expected float32[2] (3.0, 3.0): 2 of 2 numbers differ, by up to 1"
-    assert second.startswith("value[0][1]: ") and second.endswith(": 2 of 2 numbers differ, by up to 2")
+    assert (
+        first
+        == "value[0][0]: got float32[2] (2.0, 2.0), expected float32[2] (3.0, 3.0): 2 of 2 numbers differ, by up to 1"
+    )
+    assert second.startswith("value[0][1]: ") and second.endswith(
+        ": 2 of 2 numbers differ, by up to 2"
+    )

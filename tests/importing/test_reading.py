@@ -31,7 +31,9 @@ def test_stacks_name_module_calls() -> None:
         assert {"a", "a@1", "a/a.linear", "a@1/a.linear@1", "items.0", "tied"} <= stacks
 
 
-class InBranch(parent(items=lambda: nn.ModuleList([nn.ReLU()]), w=lambda: nn.Parameter(torch.ones(4)))):
+class InBranch(
+    parent(items=lambda: nn.ModuleList([nn.ReLU()]), w=lambda: nn.Parameter(torch.ones(4)))
+):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.cond(x.sum() > 0, lambda x: self.items[0](x), lambda x: x + 1, (x,)) + self.w
 
@@ -44,7 +46,10 @@ def test_modules_have_their_classes(strict: bool, decomposed: bool) -> None:
     for model in (Shared(), nn.ReLU(), InBranch()):
         ep = exported(model, x, strict=strict)
         program = px.import_ep(ep.run_decompositions() if decomposed else ep)
-        eager = {path: f"{type(part).__module__}.{type(part).__qualname__}" for path, part in model.named_modules()}
+        eager = {
+            path: f"{type(part).__module__}.{type(part).__qualname__}"
+            for path, part in model.named_modules()
+        }
         types = {module.path: module.type_name for module in program.modules}
         assert types.keys() == dict(model.named_modules(remove_duplicate=False)).keys()
         assert types[""] == eager[""]
@@ -54,10 +59,16 @@ def test_modules_have_their_classes(strict: bool, decomposed: bool) -> None:
         assert module.type_name() == eager[""]
         again = px.import_ep(px.to_ep(program))
         assert {module.path: module.type_name for module in again.modules} == types
-        raw = [node.meta["nn_module_stack"] for node in px.to_ep(program).graph.nodes if node.op == "call_function"]
+        raw = [
+            node.meta["nn_module_stack"]
+            for node in px.to_ep(program).graph.nodes
+            if node.op == "call_function"
+        ]
         assert {next(iter(stack.values())) for stack in raw} == {("", eager[""])}
     if strict:
-        assert types["items.0"] == "torch.nn.modules.activation.ReLU"  # without it, no stack is inside of branches
+        assert (
+            types["items.0"] == "torch.nn.modules.activation.ReLU"
+        )  # without it, no stack is inside of branches
 
 
 def test_nodes_without_a_stack_join_their_neighbours() -> None:
@@ -77,7 +88,11 @@ def test_the_result_of_an_in_place_operator_is_its_operand() -> None:
     """``self.count.add_(1)`` twice: the second write names the buffer, not the result of the first."""
     program = px.import_ep(exported(Shared(), torch.ones(3, 4)))
     writes = [node for node in program.main.nodes if node.do.name == "aten.add_.Tensor"]  # type: ignore[union-attr]
-    buffers = {spec.slot: formal.name for formal, spec in program.inputs if isinstance(spec, px.ir.StateInput)}
+    buffers = {
+        spec.slot: formal.name
+        for formal, spec in program.inputs
+        if isinstance(spec, px.ir.StateInput)
+    }
     assert [node.args[0] for node in writes[:2]] == [px.Ref(buffers["a.count"])] * 2
 
 
@@ -89,7 +104,9 @@ def test_dynamic_sizes_and_their_bounds() -> None:
             return torch.cat([x, x]) + y
 
     size = Dim("size", min=3, max=64)
-    ep = torch.export.export(Two(), (torch.ones(4), torch.ones(8)), dynamic_shapes={"x": {0: size}, "y": {0: 2 * size}})
+    ep = torch.export.export(
+        Two(), (torch.ones(4), torch.ones(8)), dynamic_shapes={"x": {0: size}, "y": {0: 2 * size}}
+    )
     program = px.import_ep(ep)
     x, y = (spec.type.shape[0] for spec in program.signature.inputs)  # type: ignore[union-attr]
     assert isinstance(x, Sym)
@@ -124,19 +141,43 @@ class Starred(nn.Module):
 @pytest.mark.parametrize("strict", [False, True])
 def test_guards_belong_to_the_arguments_that_they_name(strict: bool) -> None:
     """Also to items of ``*args``, which the signature names differently."""
-    shapes: Any = ({0: Dim.DYNAMIC}, ({0: Dim.DYNAMIC}, {0: Dim.DYNAMIC}), {"a b": (None, {0: Dim.DYNAMIC})})
+    shapes: Any = (
+        {0: Dim.DYNAMIC},
+        ({0: Dim.DYNAMIC}, {0: Dim.DYNAMIC}),
+        {"a b": (None, {0: Dim.DYNAMIC})},
+    )
     args, x = (torch.ones(3), torch.ones(8), torch.ones(7)), torch.ones(2)
-    ep = torch.export.export(Starred(), args, {"parts": {"a b": (x, torch.ones(6))}}, dynamic_shapes=shapes, strict=strict)
+    ep = torch.export.export(
+        Starred(),
+        args,
+        {"parts": {"a b": (x, torch.ones(6))}},
+        dynamic_shapes=shapes,
+        strict=strict,
+    )
     lowered = px.lower(px.transform(px.import_ep(ep)))
-    assert lowered(torch.ones(5), torch.ones(6), torch.ones(9), parts={"a b": (x, torch.ones(4))}) == 20
-    for rows, message in (((4, 7, 9, 4), "args_0"), ((4, 6, 5, 4), "args_1"), ((4, 6, 9, 3), "parts")):
+    assert (
+        lowered(torch.ones(5), torch.ones(6), torch.ones(9), parts={"a b": (x, torch.ones(4))})
+        == 20
+    )
+    for rows, message in (
+        ((4, 7, 9, 4), "args_0"),
+        ((4, 6, 5, 4), "args_1"),
+        ((4, 6, 9, 3), "parts"),
+    ):
         given = [torch.ones(count) for count in rows]
         with pytest.raises(px.errors.InputValueError, match=message):
             lowered(*given[:3], parts={"a b": (x, given[3])})
 
 
 @pytest.mark.parametrize(
-    "text", ["__import__('os').system('true')", "L['x'].size()[0] == eval('1')", "L['z'] > 1", "x =", "lambda: 1"]
+    "text",
+    [
+        "__import__('os').system('true')",
+        "L['x'].size()[0] == eval('1')",
+        "L['z'] > 1",
+        "x =",
+        "lambda: 1",
+    ],
 )
 def test_guards_that_are_not_understood_are_refused(text: str) -> None:
     """Never evaluated, never dropped."""
@@ -168,7 +209,9 @@ INPUTS = (torch.linspace(-1, 2, 16).reshape(4, 4), torch.linspace(1, -3, 16).res
 
 @given(graph_modules(), st.booleans(), st.sampled_from(["graph_module", "interpreter"]))
 @settings(max_examples=30, deadline=None)
-def test_lowered_is_the_graph_module(module: torch.fx.GraphModule, with_example: bool, to: Any) -> None:
+def test_lowered_is_the_graph_module(
+    module: torch.fx.GraphModule, with_example: bool, to: Any
+) -> None:
     """Outputs, inputs that are written to, gradients, state, over two calls; at every stage; and through text."""
     before = copy.deepcopy(module.state_dict())
     program = px.import_fx(module, example_inputs=INPUTS if with_example else None)

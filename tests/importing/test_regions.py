@@ -57,5 +57,7 @@ def test_a_region_stays_in_the_call_that_it_is_in(strict: bool, decomposed: bool
 def test_a_preserved_call_with_a_region_in_it() -> None:
     """The call would be refused if it were cut: others would need its results before it has all of its arguments."""
     model = Model()
-    ep = torch.export.export(model, (X,), strict=True, preserve_module_call_signature=("inner",)).run_decompositions({})
+    ep = torch.export.export(
+        model, (X,), strict=True, preserve_module_call_signature=("inner",)
+    ).run_decompositions({})
     assert torch.equal(px.unflatten(ep)(X), model(X))

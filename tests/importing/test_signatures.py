@@ -55,9 +55,21 @@ CASES: dict[str, tuple[type[torch.nn.Module], dict[str, Any], tuple[Any, ...]]] 
     "a tree is passed on": (Nested, {"flag": False}, (X, TREE, False)),
     "a dict of a tuple": (Nested, {"tree": PH_TREE, "flag": False}, (X, TREE, False)),
     "a dict of a list": (Nested, {"tree": {"a": PH, "b": [PH, PH]}, "flag": True}, (X, LIST, True)),
-    "fixed in part": (Nested, {"tree": {"a": PH, "b": (PH, 1.5)}, "flag": True}, (X, {"a": X, "b": (t(2), 1.5)}, True)),
-    "another part": (Nested, {"tree": {"a": PH, "b": (PH, 1.5)}, "flag": True}, (X, {"a": X, "b": (t(2), 2.5)}, True)),
-    "fixed whole": (Nested, {"tree": {"a": PH, "b": (1, None)}, "flag": True}, (X, {"a": X, "b": (1, None)}, True)),
+    "fixed in part": (
+        Nested,
+        {"tree": {"a": PH, "b": (PH, 1.5)}, "flag": True},
+        (X, {"a": X, "b": (t(2), 1.5)}, True),
+    ),
+    "another part": (
+        Nested,
+        {"tree": {"a": PH, "b": (PH, 1.5)}, "flag": True},
+        (X, {"a": X, "b": (t(2), 2.5)}, True),
+    ),
+    "fixed whole": (
+        Nested,
+        {"tree": {"a": PH, "b": (1, None)}, "flag": True},
+        (X, {"a": X, "b": (1, None)}, True),
+    ),
     "all nested": (Nested, {"x": PH, "tree": PH_TREE, "flag": False}, (X, TREE, False)),
 }
 
@@ -80,7 +92,11 @@ def test_a_trace_with_concrete_args_is_called_like_torchs(case: str) -> None:
     for lowered in (px.lower(program), px.lower(program, to="interpreter")):
         for _ in range(2):
             found = tried(lowered, args)
-            assert issubclass(found, expected | px.errors.InputError) if isinstance(expected, type) else found == expected
+            assert (
+                issubclass(found, expected | px.errors.InputError)
+                if isinstance(expected, type)
+                else found == expected
+            )
 
 
 def test_a_receiver_of_another_name_is_refused_as_it_can_not_run() -> None:
@@ -113,7 +129,9 @@ def first(graph: torch.fx.Graph) -> torch.fx.Node:
 
 CHANGES: dict[str, Any] = {
     "2 output nodes": lambda graph: graph.output((first(graph),)),
-    "after its output": lambda graph: graph.call_function(torch.ops.aten.add_.Tensor, (first(graph), 1)),
+    "after its output": lambda graph: graph.call_function(
+        torch.ops.aten.add_.Tensor, (first(graph), 1)
+    ),
     "no output nodes": lambda graph: graph.erase_node(list(graph.nodes)[-1]),
 }
 
@@ -132,7 +150,11 @@ def test_fx_graphs(said: str) -> None:
 # ``import_fx(ep.module())``: the module that checks the inputs writes nothing, and nothing acts before it.
 
 
-class Counts(parent(first=lambda: nn.Linear(4, 4), second=lambda: nn.Linear(4, 4), calls=lambda: torch.zeros(()))):
+class Counts(
+    parent(
+        first=lambda: nn.Linear(4, 4), second=lambda: nn.Linear(4, 4), calls=lambda: torch.zeros(())
+    )
+):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = self.first(x)
         self.calls.add_(1)
@@ -144,9 +166,13 @@ GUARDED = torch.randn(2, 4)
 
 @pytest.fixture(scope="module")
 def given() -> Any:
-    ep = torch.export.export(Counts(), (GUARDED,), dynamic_shapes=({0: torch.export.Dim("n", max=8)},))
+    ep = torch.export.export(
+        Counts(), (GUARDED,), dynamic_shapes=({0: torch.export.Dim("n", max=8)},)
+    )
     module = ep.module()
-    assert any(node.op == "call_module" and node.target == "_guards_fn" for node in module.graph.nodes)
+    assert any(
+        node.op == "call_module" and node.target == "_guards_fn" for node in module.graph.nodes
+    )
     return module
 
 
@@ -178,7 +204,9 @@ def test_it_is_known_and_stays_first(given: Any) -> None:
 
 def test_parts_that_do_not_depend_on_it_may_come_before(given: Any) -> None:
     program = px.import_fx(given)
-    parts = px.split_by_tags(program, ("a", "b"), tag_of=lambda node: "a" if node.name == "linear" else "b")
+    parts = px.split_by_tags(
+        program, ("a", "b"), tag_of=lambda node: "a" if node.name == "linear" else "b"
+    )
     same(px.lower(parts), given)
     refused(px.lower(parts))
 
@@ -186,7 +214,9 @@ def test_parts_that_do_not_depend_on_it_may_come_before(given: Any) -> None:
 def test_nothing_is_written_before_it(given: Any) -> None:
     program = px.import_fx(given)
     with pytest.raises(px.PurefxError, match="depends on node '_guards_fn'"):
-        px.split_by_tags(program, ("a", "b"), tag_of=lambda node: "b" if node.do == CALL_GUARDS else "a")
+        px.split_by_tags(
+            program, ("a", "b"), tag_of=lambda node: "b" if node.do == CALL_GUARDS else "a"
+        )
 
 
 class WritesItsInput(nn.Module):

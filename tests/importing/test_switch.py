@@ -12,12 +12,16 @@ from torch import nn
 import purefx as px
 from tests.models import parent
 
-SWITCH: Any = pytest.importorskip("torch._higher_order_ops.switch", reason="torch 2.13 has no switch").switch
+SWITCH: Any = pytest.importorskip(
+    "torch._higher_order_ops.switch", reason="torch 2.13 has no switch"
+).switch
 
 
 class Chooses(parent(a=lambda: nn.Linear(3, 3), b=lambda: nn.Linear(3, 3))):
     def forward(self, index: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        return SWITCH(index, [lambda x: self.a(x), lambda x: self.b(x).relu(), lambda x: x.cos()], (x,))
+        return SWITCH(
+            index, [lambda x: self.a(x), lambda x: self.b(x).relu(), lambda x: x.cos()], (x,)
+        )
 
 
 @pytest.mark.parametrize("strict", [False, True])

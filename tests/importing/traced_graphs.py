@@ -17,7 +17,18 @@ from tests.unflatten.harness import differences
 
 SHAPE = (4, 4)
 
-UNARY = (torch.relu, torch.sin, torch.neg, operator.neg, torch.rand_like, F.relu, F.dropout, F.hardtanh, torch.t, F.gelu)
+UNARY = (
+    torch.relu,
+    torch.sin,
+    torch.neg,
+    operator.neg,
+    torch.rand_like,
+    F.relu,
+    F.dropout,
+    F.hardtanh,
+    torch.t,
+    F.gelu,
+)
 BINARY = (torch.add, operator.mul, operator.sub, torch.maximum, torch.matmul, operator.matmul)
 METHODS = ("neg", "sin", "relu", "t", "clone", "detach", "float", "contiguous")
 WRITING = ("relu_", "sin_", "zero_", "neg_")
@@ -53,7 +64,15 @@ class _Drawer:
         if draw(st.booleans()):
             scale = self.graph.create_node("placeholder", "scale", (2.0,), name="scale")
             self.values.append(self.graph.call_function(torch.mul, (self.values[0], scale)))
-        self.kinds = ["module", "writing"] * 2 + ["unary", "binary", "method", "attribute", "chunks", "item", "method_2"]
+        self.kinds = ["module", "writing"] * 2 + [
+            "unary",
+            "binary",
+            "method",
+            "attribute",
+            "chunks",
+            "item",
+            "method_2",
+        ]
         self.root = root
 
     def value(self) -> Any:
@@ -66,24 +85,40 @@ class _Drawer:
             case "unary":
                 made = graph.call_function(draw(st.sampled_from(UNARY)), (self.value(),))
             case "binary":
-                made = graph.call_function(draw(st.sampled_from(BINARY)), (self.value(), self.value()))
+                made = graph.call_function(
+                    draw(st.sampled_from(BINARY)), (self.value(), self.value())
+                )
             case "method":
                 made = graph.call_method(draw(st.sampled_from(METHODS)), (self.value(),))
             case "method_2":
-                made = graph.call_method("add", (self.value(),), {"other": self.value(), "alpha": 2})
+                made = graph.call_method(
+                    "add", (self.value(),), {"other": self.value(), "alpha": 2}
+                )
             case "writing":
                 made = self.writing()
             case "attribute":
-                made = graph.get_attr(draw(st.sampled_from(["w", "b", "n", "c", "lin.weight", "bn.running_mean"])))
-                made = graph.call_function(torch.add, (self.value(), made)) if draw(st.booleans()) else made
+                made = graph.get_attr(
+                    draw(st.sampled_from(["w", "b", "n", "c", "lin.weight", "bn.running_mean"]))
+                )
+                made = (
+                    graph.call_function(torch.add, (self.value(), made))
+                    if draw(st.booleans())
+                    else made
+                )
                 made = graph.call_method("expand", (made, 4, 4))
             case "chunks":
-                whole = graph.call_function(torch.chunk, (self.value(), 2), {"dim": draw(st.sampled_from([0, 1]))})
-                parts = [graph.call_function(operator.getitem, (whole, number)) for number in (0, 1)]
+                whole = graph.call_function(
+                    torch.chunk, (self.value(), 2), {"dim": draw(st.sampled_from([0, 1]))}
+                )
+                parts = [
+                    graph.call_function(operator.getitem, (whole, number)) for number in (0, 1)
+                ]
                 made = graph.call_function(torch.cat, (parts,), {"dim": 0})
                 made = graph.call_method("reshape", (made, 4, 4))
             case "item":
-                made = graph.call_function(operator.getitem, (self.value(), (slice(None), [3, 2, 1, 0])))
+                made = graph.call_function(
+                    operator.getitem, (self.value(), (slice(None), [3, 2, 1, 0]))
+                )
             case _:
                 made = self.module()
         self.values.append(made)
@@ -117,7 +152,13 @@ class _Drawer:
         if nested:
             self.graph.output((first, second))
             return
-        trees = [first, (first, second), {"a": first, "b": [second, None]}, [first, {"n": 1, "s": "text"}], (first, (), first)]
+        trees = [
+            first,
+            (first, second),
+            {"a": first, "b": [second, None]},
+            [first, {"n": 1, "s": "text"}],
+            (first, (), first),
+        ]
         self.graph.output(self.draw(st.sampled_from(trees)))
 
 
@@ -130,13 +171,26 @@ def run(module: nn.Module, args: tuple[Any, ...]) -> Any:
         result = module(*given)
     except (RuntimeError, NotImplementedError) as error:
         return type(error), None, None
-    leaves = [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
-    seen = pytree.tree_map(lambda leaf: leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf, result)
+    leaves = [
+        leaf
+        for leaf in pytree.tree_leaves(result)
+        if isinstance(leaf, torch.Tensor) and leaf.requires_grad
+    ]
+    seen = pytree.tree_map(
+        lambda leaf: leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf, result
+    )
     try:
         sum([leaf.sum() for leaf in leaves], start=torch.zeros((), requires_grad=True)).backward()
     except RuntimeError as error:
         return seen, given, type(error)
-    return seen, given, {name: value.grad for name, value in sorted(module.named_parameters(remove_duplicate=False))}
+    return (
+        seen,
+        given,
+        {
+            name: value.grad
+            for name, value in sorted(module.named_parameters(remove_duplicate=False))
+        },
+    )
 
 
 def outcome(module: nn.Module, args: tuple[Any, ...], calls: int = 2) -> list[Any]:

@@ -50,7 +50,9 @@ def reduce(name: str, of: str, group: Any) -> px.Node:
 
 def test_what_torch_never_removes_is_kept_here() -> None:
     """What ``torch.fx`` takes for impure, by its table, its registry of effects or a schema, does something here too."""
-    missing = [str(op) for op in (*overloads(), *operators()) if is_impure(op) and not effects_of(op).acts]
+    missing = [
+        str(op) for op in (*overloads(), *operators()) if is_impure(op) and not effects_of(op).acts
+    ]
     assert missing == []
 
 
@@ -115,11 +117,19 @@ def test_the_plain_function_that_dynamo_writes_for_a_work_is_a_wait() -> None:
     """``work.wait()`` of a captured ``isend``: no more than the operator that it calls."""
     plain: Any = import_module("torch.distributed._functional_collectives").wait_tensor
     assert effects_of(plain) == WAIT.effects
-    found = before(flat(reduce("a", "x", "0"), px.Node("w", op_of(plain), (px.Ref("a"),)), px.Node("r", NEG, (px.Ref("a"),))))
+    found = before(
+        flat(
+            reduce("a", "x", "0"),
+            px.Node("w", op_of(plain), (px.Ref("a"),)),
+            px.Node("r", NEG, (px.Ref("a"),)),
+        )
+    )
     assert found == [[], [0], [0, 1]]
 
 
-WAITS = [name for name in WAITS_OF_TORCH if resolve_operator(*name.split("::"), "default") is not None]
+WAITS = [
+    name for name in WAITS_OF_TORCH if resolve_operator(*name.split("::"), "default") is not None
+]
 
 
 @pytest.mark.parametrize("name", WAITS)
@@ -128,7 +138,13 @@ def test_a_read_passes_no_wait(name: str) -> None:
     wait = op_of(resolve_operator(*name.split("::"), "default"))
     of: Any = px.ir.Items([px.Ref("a")]) if name.endswith("tensors") else px.Ref("a")
     rest = (px.Ref("y"),) if name.startswith("ao") else ()
-    found = before(flat(reduce("a", "x", "0"), px.Node("w", wait, (of, *rest)), px.Node("r", NEG, (px.Ref("a"),))))
+    found = before(
+        flat(
+            reduce("a", "x", "0"),
+            px.Node("w", wait, (of, *rest)),
+            px.Node("r", NEG, (px.Ref("a"),)),
+        )
+    )
     assert found == [[], [0], [0, 1]]
 
 
@@ -161,7 +177,11 @@ def test_what_is_cut_out_leaves_the_receive_before_the_wait() -> None:
     """Two processes got stuck: a module that sends and waits was one body, before the receive that stood between."""
     inside = (px.Frame("m"),)
     receive = px.Node("r", op_of(TALK.irecv.default), (px.Ref("y"), 1, 0, "0"))
-    nodes = (evolve(message("s", "x", "0"), stack=inside), receive, px.Node("w", WAIT, (px.Ref("s"),), stack=inside))
+    nodes = (
+        evolve(message("s", "x", "0"), stack=inside),
+        receive,
+        px.Node("w", WAIT, (px.Ref("s"),), stack=inside),
+    )
     modules = tuple([px.ir.Module(path, "Module") for path in ("", "m")])
     outlined = px.outline(flat(*nodes, inputs="xy").evolve(modules=modules))
     order = [node for node in px.inline(outlined).main.nodes if "getitem" not in str(node.do)]

@@ -49,7 +49,10 @@ def test_values_are_copied_and_not_pickled(kind: str) -> None:
     does: list[Any] = [pickle.dumps, lambda value: torch.save(value, io.BytesIO())]
     for write in does:
         for each in (value, [value]):
-            with pytest.raises(px.errors.ArgumentError, match=rf"a {kind} cannot be pickled; (px.save|rules are functions)"):
+            with pytest.raises(
+                px.errors.ArgumentError,
+                match=rf"a {kind} cannot be pickled; (px.save|rules are functions)",
+            ):
                 write(each)
 
 
@@ -66,7 +69,10 @@ def test_a_deep_copy_of_a_program_has_tensors_of_its_own() -> None:
     assert state["row"].tolist() == [0, 0]
     assert all(slot.value.count_nonzero() for _, slot in made.state.pairs)
     assert other != made
-    assert torch.equal(px.lower(other)(torch.ones(1, 2)), px.lower(made.evolve(state=other.state))(torch.ones(1, 2)))
+    assert torch.equal(
+        px.lower(other)(torch.ones(1, 2)),
+        px.lower(made.evolve(state=other.state))(torch.ones(1, 2)),
+    )
     bare = px.Program.of({"": px.Graph((), ())})
     assert copy.deepcopy(bare) is bare
     assert copy.deepcopy([made, made])[0] is not made

@@ -110,12 +110,16 @@ def numbered_by_definition(values: list[object]) -> list[tuple[int, int]]:
     for value in values:
         window, memory = cell_key(value)
         key = (window, value.requires_grad) if isinstance(value, torch.Tensor) else window
-        found.append((cells.setdefault(key, len(cells)), storages.setdefault(memory, len(storages))))
+        found.append(
+            (cells.setdefault(key, len(cells)), storages.setdefault(memory, len(storages)))
+        )
     return found
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from(VIEWS)), max_size=9))
-def test_numbers_are_those_of_the_definition(drawn: list[tuple[int, Callable[[torch.Tensor], object]]]) -> None:
+def test_numbers_are_those_of_the_definition(
+    drawn: list[tuple[int, Callable[[torch.Tensor], object]]],
+) -> None:
     memory = [torch.ones(3, 3, dtype=torch.complex64) for _ in range(3)]
     values = [view(memory[number]) for number, view in drawn]
     numbers = TensorIds()
@@ -125,6 +129,14 @@ def test_numbers_are_those_of_the_definition(drawn: list[tuple[int, Callable[[to
 
 def test_an_item_of_an_input_is_not_an_input() -> None:
     """The input of a body is a tuple if an operator of another module has several results."""
-    body = px.Graph((px.ir.Input("pair"),), (px.Node("item", op_of(operator.getitem), (px.Ref("pair"), 0)),), px.Ref("item"))
-    main = px.Graph((px.ir.Input("x"),), (px.Node("y", px.ir.Call(px.ir.Frame("m"), "m"), (px.Ref("x"),)),), (px.Ref("y"),))
+    body = px.Graph(
+        (px.ir.Input("pair"),),
+        (px.Node("item", op_of(operator.getitem), (px.Ref("pair"), 0)),),
+        px.Ref("item"),
+    )
+    main = px.Graph(
+        (px.ir.Input("x"),),
+        (px.Node("y", px.ir.Call(px.ir.Frame("m"), "m"), (px.Ref("x"),)),),
+        (px.Ref("y"),),
+    )
     assert returned_input(px.Program.of({"": main, "m": body}), main, "y", {}) is None

@@ -27,7 +27,11 @@ def told(before: px.Program, after: px.Program) -> px.ir.Diff:
         if edit.before is not None and edit.after is not None:
             assert patched(edit.before.nodes, edit.nodes) == edit.after.nodes
             assert patched(edit.before.inputs, edit.inputs) == edit.after.inputs
-    assert bool(found) == (before != after or before.facts != after.facts or before.signature.lifted != after.signature.lifted)
+    assert bool(found) == (
+        before != after
+        or before.facts != after.facts
+        or before.signature.lifted != after.signature.lifted
+    )
     assert str(found).isascii() and str(found) == str(px.diff(before, after))
     return found
 
@@ -45,7 +49,9 @@ def patched(items: Any, changes: Any) -> Any:
 STEPS = {entry.transformation: entry.stages[-1] for entry in REGISTRY}
 
 
-@pytest.mark.parametrize(("step", "stage"), STEPS.items(), ids=lambda value: getattr(value, "name", value))
+@pytest.mark.parametrize(
+    ("step", "stage"), STEPS.items(), ids=lambda value: getattr(value, "name", value)
+)
 def test_what_a_transformation_did_is_found(step: px.Transformation, stage: Stage) -> None:
     for program, seed in drawn(stage, share(24))[::3]:
         if is_changed(step, Case(program, seed)) is not None:
@@ -62,7 +68,11 @@ def test_other_names_and_another_order(stage: Stage) -> None:
 
 def test_the_same_and_the_equal() -> None:
     program = px.parse(flat([px.Node("y", NEG, (px.Ref("x"),))], px.Ref("y"), "x").text())
-    for other in (program, px.parse(program.text()), program.evolve(trail=(px.ir.Step("idle", (), program),))):
+    for other in (
+        program,
+        px.parse(program.text()),
+        program.evolve(trail=(px.ir.Step("idle", (), program),)),
+    ):
         found = px.diff(program, other)
         assert not found
         assert found == px.ir.Diff()
@@ -128,32 +138,62 @@ CHANGES: dict[str, tuple[px.Program, str]] = {
         BASE.evolve(state=px.ir.State(("a.n", "a.m"), BASE.state.slots)),
         "@@ entry 0\n+ buffer a.n: f32[2]\n  buffer a.m: f32[2]\n@@ entry 1\n- buffer a.n: f32[2]",
     ),
-    "contents": (with_slot("a.n", value=torch.ones(2)), "state changed\nstate with other contents\n  a.n"),
-    "tie": (with_slot("a.n", cell=0, storage=0), "- buffer a.n: f32[2]\n+ buffer a.n: f32[2] tied a.m"),
+    "contents": (
+        with_slot("a.n", value=torch.ones(2)),
+        "state changed\nstate with other contents\n  a.n",
+    ),
+    "tie": (
+        with_slot("a.n", cell=0, storage=0),
+        "- buffer a.n: f32[2]\n+ buffer a.n: f32[2] tied a.m",
+    ),
     "a slot less": (
         BASE.evolve(state=px.ir.State(("a.m",), px.ir.pmap({"a.m": BASE.state["a.m"]}))),
         "state\n@@ entry 1\n  buffer a.m: f32[2]\n- buffer a.n: f32[2]",
     ),
-    "input": (text_with("user y: f32[s0]", "user y: f32[s0, 1]"), "- user y: f32[s0]\n+ user y: f32[s0, 1]"),
-    "output": (text_with("    state a.m\n", "    input 0\n"), "gives\n@@ entry 1\n  user\n- state a.m\n+ input 0"),
+    "input": (
+        text_with("user y: f32[s0]", "user y: f32[s0, 1]"),
+        "- user y: f32[s0]\n+ user y: f32[s0, 1]",
+    ),
+    "output": (
+        text_with("    state a.m\n", "    input 0\n"),
+        "gives\n@@ entry 1\n  user\n- state a.m\n+ input 0",
+    ),
     "names": (text_with("names (x, y)", "names (x)"), "names\n- (x, y)\n+ (x)"),
-    "pytree": (text_with("in_spec ((*, *), {})", 'in_spec ((*,), {"k": *})'), '- ((*, *), {})\n+ ((*,), {"k": *})'),
+    "pytree": (
+        text_with("in_spec ((*, *), {})", 'in_spec ((*,), {"k": *})'),
+        '- ((*, *), {})\n+ ((*,), {"k": *})',
+    ),
     "no pytree": (text_with("  in_spec ((*, *), {})\n", ""), "in_spec\n- ((*, *), {})"),
     "range": (text_with("s0 from 2", "s0 from 3"), "- s0 from 2\n+ s0 from 3"),
-    "guard": (text_with("s0 from 2\n", "s0 from 2\n }\n guards {\n s0 == 4\n"), "guards\n+ s0 == 4"),
+    "guard": (
+        text_with("s0 from 2\n", "s0 from 2\n }\n guards {\n s0 == 4\n"),
+        "guards\n+ s0 == 4",
+    ),
     "call signature": (text_with("names (x)\n", "names (z)\n"), "- a: names (x)\n"),
     "another call": (text_with("a: names (x)", "a@1: names (x)"), "+ a@1: names (x)"),
     "root": (text_with("facts (flat)", "root @unused\n facts (flat)"), "root\n+ @unused"),
-    "a graph less": (text_with("  graph @unused() {\n    return ()\n  }\n", ""), "graph @unused removed\n- graph @unused() {"),
+    "a graph less": (
+        text_with("  graph @unused() {\n    return ()\n  }\n", ""),
+        "graph @unused removed\n- graph @unused() {",
+    ),
     "a graph more": (
         text_with("graph @unused", "graph @b() {\n return ()\n }\n graph @unused"),
         "graph @b added\n+ graph @b() {",
     ),
     "formal": (text_with('graph @""(x, y)', 'graph @""(x)'), "@@ input 1\n  x\n- y"),
-    "return": (text_with("return (add, y)", "return [add, y]"), "- return (add, y)\n+ return [add, y]"),
+    "return": (
+        text_with("return (add, y)", "return [add, y]"),
+        "- return (add, y)\n+ return [add, y]",
+    ),
     "literal": (text_with("return (add, y)", "return (add, 1)"), "+ return (add, 1)"),
-    "node": (text_with("neg = aten.neg.default(x)", "neg = aten.neg.default(y)"), "1 node changed\n"),
-    "stack": (text_with("aten.add.Tensor(neg, y)", "aten.add.Tensor(neg, y)  in a"), "+ add = aten.add.Tensor(neg, y)  in a"),
+    "node": (
+        text_with("neg = aten.neg.default(x)", "neg = aten.neg.default(y)"),
+        "1 node changed\n",
+    ),
+    "stack": (
+        text_with("aten.add.Tensor(neg, y)", "aten.add.Tensor(neg, y)  in a"),
+        "+ add = aten.add.Tensor(neg, y)  in a",
+    ),
 }
 
 
@@ -166,14 +206,18 @@ def test_everything_that_a_program_has_is_told_and_applied(what: str) -> None:
 
 
 def test_text() -> None:
-    text = flat([px.Node(name, NEG, (px.Ref("x"),)) for name in "abcdefgh"], px.Ref("h"), "x").text()
+    text = flat(
+        [px.Node(name, NEG, (px.Ref("x"),)) for name in "abcdefgh"], px.Ref("h"), "x"
+    ).text()
     h = "    h = aten.neg.default(x)\n"
     changed = (
         text.replace(h, "")
         .replace("    b = ", f"{h}    b = ")
         .replace("    f = aten.neg.default(x)", "    new = aten.neg.default(e)")
     )
-    changed = changed.replace("e = aten.neg.default(x)", "e = aten.add.Tensor(x, 1)").replace("return (h,)", "return (new,)")
+    changed = changed.replace("e = aten.neg.default(x)", "e = aten.add.Tensor(x, 1)").replace(
+        "return (h,)", "return (new,)"
+    )
     assert str(told(px.parse(text), px.parse(changed))) == SHOWN
 
 
@@ -206,7 +250,9 @@ def test_nothing_in_a_name_reaches_the_terminal() -> None:
         facts=frozenset({name}),
         modules=(px.ir.Module(name, name),),
         signature=evolve(BASE.signature, arg_names=(name,)),
-        graphs=px.ir.pmap({name: px.Graph((px.Input(name),), (px.Node(name, px.Op(name), (name,)),), name)}),
+        graphs=px.ir.pmap(
+            {name: px.Graph((px.Input(name),), (px.Node(name, px.Op(name), (name,)),), name)}
+        ),
     )
     assert str(told(BASE, after)).replace("\n", "").isprintable()
 
@@ -232,12 +278,18 @@ def test_sequences() -> None:
         assert patched(before, found) == tuple(after)
         assert (found == ()) == (before == after)
         ends = [hunk.start + len(hunk.removed) + len(hunk.below) for hunk in found]
-        assert all(end <= hunk.start - len(hunk.above) for end, hunk in zip(ends, found[1:], strict=False)), "they do not overlap"
+        assert all(
+            end <= hunk.start - len(hunk.above) for end, hunk in zip(ends, found[1:], strict=False)
+        ), "they do not overlap"
 
 
 def test_what_keeps_its_order_stays() -> None:
     before = list(range(200))
-    for moved in (before[1:] + before[:1], before[-1:] + before[:-1], [*before[:50], *before[60:], *before[50:60]]):
+    for moved in (
+        before[1:] + before[:1],
+        before[-1:] + before[:-1],
+        [*before[:50], *before[60:], *before[50:60]],
+    ):
         found = hunks(before, moved)
         assert len(found) == 2
         assert sum(len(hunk.removed) for hunk in found) <= 10

@@ -14,7 +14,10 @@ from purefx.ir.effects.registered import effects_of
 from purefx.ir.operators import op_of
 from tests.models import PRINT, flat
 
-TALKS = [f"_c10d_functional.{name}.default" for name in ("all_reduce", "all_reduce_", "wait_tensor", "isend")]
+TALKS = [
+    f"_c10d_functional.{name}.default"
+    for name in ("all_reduce", "all_reduce_", "wait_tensor", "isend")
+]
 NAMES = {
     "neg": "aten.neg.default", "add": "aten.add.Tensor", "add_": "aten.add_.Tensor", "copy_": "aten.copy_.default",
     "view": "aten.view.default", "dropout": "aten.dropout.default", "print": "aten._print.default",
@@ -29,7 +32,9 @@ def parsed(main: str, *bodies: str, **fields: object) -> px.Program:
     """Return a program of graphs, with one line each: nodes, with semicolons between."""
     lines = [f'graph @""(x, y, z) {{; {main}; return (); }}', *bodies]
     text = re.sub(r"\b(\w+)(?=\()", lambda name: NAMES.get(name[1], name[1]), "; ".join(lines))
-    return px.parse(f"program {{\n{text.replace('; ', chr(10))}\n}}", allow=[*TALKS, NAMES["print"]]).evolve(**fields)
+    return px.parse(
+        f"program {{\n{text.replace('; ', chr(10))}\n}}", allow=[*TALKS, NAMES["print"]]
+    ).evolve(**fields)
 
 
 def before(main: str, *bodies: str) -> list[list[int]]:
@@ -40,11 +45,17 @@ def before(main: str, *bodies: str) -> list[list[int]]:
 
 WRITES = "graph @w(p) {; w = add_(p, 1); return (); }"
 ADDS = "graph @e(p, q) {; w = add_(p, q); return (); }"
-WAITS, STARTS = "graph @m(p) {; w = wait(p); return (); }", 'graph @n(p) {; a = reduce_(p, "sum", "0"); return (); }'
+WAITS, STARTS = (
+    "graph @m(p) {; w = wait(p); return (); }",
+    'graph @n(p) {; a = reduce_(p, "sum", "0"); return (); }',
+)
 APART = "graph @m(x) {; p = view(x, [-1]); q = neg(x); return (p, q); }"
 TOGETHER = "graph @m(x) {; p = neg(x); q = view(p, [-1]); return (p, q); }"
 PAIR = "both = call @m(x) as m; p = item(both, 0); q = item(both, 1); w = add_(p, 1); r = neg(q); s = neg(x)"
-SENDS, DELAYS = 'graph @n(p) {; q = send(p, 1, 0, "1"); return (); }', "graph @m(p) {; w = wait(p); return (); }"
+SENDS, DELAYS = (
+    'graph @n(p) {; q = send(p, 1, 0, "1"); return (); }',
+    "graph @m(p) {; w = wait(p); return (); }",
+)
 BEGINS = 'graph @m(p) {; q = reduce(p, "sum", "2"); w = wait(q); return (); }'
 TALKS_TO = 'graph @t(p) {; b = reduce(p, "sum", "0"); return (); }'
 ASKS = 'graph @u(p, g) {; b = reduce(p, "sum", g); return (); }'
@@ -127,7 +138,10 @@ def test_state_that_shares_memory_conflicts() -> None:
     """Two slots on one storage are one memory; a call writes its own state."""
     tensor = torch.zeros(4)
     numbers = {"a": (tensor, 0), "b": (tensor[1:], 1)}
-    slots = {name: px.ir.Slot(px.ir.SlotKind.BUFFER, value, cell, 0) for name, (value, cell) in numbers.items()}
+    slots = {
+        name: px.ir.Slot(px.ir.SlotKind.BUFFER, value, cell, 0)
+        for name, (value, cell) in numbers.items()
+    }
     state = px.ir.State(("a", "b"), px.ir.pmap(slots))
     program = parsed("a = get a; b = get b; r = neg(a); w = add_(b, 1)", state=state)
     assert px.ir.dependencies(program, program.main) == [[], [], [0], [1, 2]]
@@ -149,7 +163,9 @@ def test_unknown_functions_are_taken_to_do_anything() -> None:
     """A function without a schema may write its operands: reads of them do not pass it."""
     unknown = px.Node("u", px.Op("mine", effects_of(print), print), (px.Ref("x"),))
     program = parsed("r = neg(x); s = neg(x)")
-    program = program.with_main(program.main.with_nodes([program.main.nodes[0], unknown, program.main.nodes[1]]))
+    program = program.with_main(
+        program.main.with_nodes([program.main.nodes[0], unknown, program.main.nodes[1]])
+    )
     assert px.ir.dependencies(program, program.main) == [[], [0], [1]]
 
 
@@ -164,14 +180,22 @@ def test_operators_of_other_libraries_keep_their_order() -> None:
     torch.library.define("purefx_effects::log", "(Tensor x) -> Tensor")
     target = torch.ops.purefx_effects.log.default
     log = op_of(target)
-    nodes = [px.Node("a", log, (px.Ref("x"),)), px.Node("p", PRINT, ("a",)), px.Node("b", log, (px.Ref("x"),))]
+    nodes = [
+        px.Node("a", log, (px.Ref("x"),)),
+        px.Node("p", PRINT, ("a",)),
+        px.Node("b", log, (px.Ref("x"),)),
+    ]
     assert before_nodes(nodes) == [[], [], [0]]
     strange = px.Op("mine", effects_of(print), print)
-    assert before_nodes([*nodes, px.Node("u", strange, ())]) == [[], [], [0], [1, 2]], "what may do anything may log too"
+    assert before_nodes([*nodes, px.Node("u", strange, ())]) == [[], [], [0], [1, 2]], (
+        "what may do anything may log too"
+    )
     px.declare(torch.ops.purefx_effects.log, px.PURE)
     try:
         assert op_of(target).effects == px.PURE
-        assert px.verify(flat(nodes, px.Ref("b"), "x")) == (), "programs that exist keep what they say"
+        assert px.verify(flat(nodes, px.Ref("b"), "x")) == (), (
+            "programs that exist keep what they say"
+        )
     finally:
         px.declare(target, None)
     assert op_of(target) == log
@@ -185,12 +209,23 @@ def test_effects_of_other_libraries_are_said_for_one_import() -> None:
     x = graph.placeholder("x")
     graph.output((graph.call_function(target, (x,)), graph.call_function(len, (x,))))
     traced = torch.fx.GraphModule({}, graph)
-    plain, said = px.import_fx(traced), px.import_fx(traced, effects={torch.ops.purefx_effects.shout: px.PURE, len: px.PURE})
-    assert [node.do.effects.domain for node in plain.main.nodes if isinstance(node.do, px.Op)] == ["libraries", ""]
-    assert [node.do.effects for node in said.main.nodes if isinstance(node.do, px.Op)] == [px.PURE, px.PURE]
+    plain, said = (
+        px.import_fx(traced),
+        px.import_fx(traced, effects={torch.ops.purefx_effects.shout: px.PURE, len: px.PURE}),
+    )
+    assert [node.do.effects.domain for node in plain.main.nodes if isinstance(node.do, px.Op)] == [
+        "libraries",
+        "",
+    ]
+    assert [node.do.effects for node in said.main.nodes if isinstance(node.do, px.Op)] == [
+        px.PURE,
+        px.PURE,
+    ]
     assert plain != said
     assert px.digest(plain) != px.digest(said), "what a pass may do with them is not the same"
-    again = px.import_fx(traced, effects={torch.ops.purefx_effects.shout: px.Effects(), len: px.PURE})
+    again = px.import_fx(
+        traced, effects={torch.ops.purefx_effects.shout: px.Effects(), len: px.PURE}
+    )
     assert (again, px.digest(again)) == (said, px.digest(said))
     assert px.verify(said) == ()
     assert "purefx_effects.shout.default(x) ! pure" in str(said)
@@ -208,7 +243,10 @@ SAID = [
 
 def test_equal_effects_are_equal_digests() -> None:
     """Two programs that differ in what an operator does differ in both, and a switch at False is one at 0.0."""
-    programs = [flat([px.Node("a", px.Op("mine", effects), (px.Ref("x"),))], px.Ref("a"), "x") for effects in SAID]
+    programs = [
+        flat([px.Node("a", px.Op("mine", effects), (px.Ref("x"),))], px.Ref("a"), "x")
+        for effects in SAID
+    ]
     for left in programs:
         for right in programs:
             assert (left == right) is (px.digest(left) == px.digest(right))
@@ -231,7 +269,9 @@ def test_declarations_cannot_contradict_a_schema() -> None:
     finally:
         px.declare(target, None)
     lie = px.Op("purefx_effects.put.default", px.PURE, target)
-    assert [found.rule for found in px.verify(flat([px.Node("a", lie, (px.Ref("x"),))], (), "x"))] != []
+    assert [
+        found.rule for found in px.verify(flat([px.Node("a", lie, (px.Ref("x"),))], (), "x"))
+    ] != []
 
 
 def test_operators_that_torch_orders_are_ordered_before_they_are_decomposed() -> None:

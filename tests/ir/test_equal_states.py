@@ -26,7 +26,9 @@ def renumbered(program: px.Program, seed: int) -> px.Program:
     slots: dict[str, px.ir.Slot] = {}
     for name, slot in program.state.pairs:
         cell = cells.setdefault(slot.cell, numbers[len(cells)])
-        slots[name] = evolve(slot, cell=cell, storage=storages.setdefault(slot.storage, numbers[-1 - len(storages)]))
+        slots[name] = evolve(
+            slot, cell=cell, storage=storages.setdefault(slot.storage, numbers[-1 - len(storages)])
+        )
     return program.evolve(state=px.ir.State(program.state.order, px.ir.pmap(slots)))
 
 
@@ -57,7 +59,10 @@ def state(**values: torch.Tensor) -> px.ir.State:
     from purefx.ir.tensors import TensorIds
 
     numbers = TensorIds()
-    slots = {name: numbers.slot(value, px.ir.SlotKind.BUFFER, persistent=True) for name, value in values.items()}
+    slots = {
+        name: numbers.slot(value, px.ir.SlotKind.BUFFER, persistent=True)
+        for name, value in values.items()
+    }
     return px.ir.State(tuple(slots), px.ir.pmap(slots))
 
 
@@ -84,12 +89,17 @@ def test_tensors_of_several_widths_lie_in_the_text_as_they_lie_together() -> Non
     memory = torch.zeros(8, dtype=torch.int32)
 
     def held(first: int) -> px.ir.State:
-        return state(short=memory.view(torch.int16)[2 * first + 1 :][:1], wide=memory[first + 1 :][:2])
+        return state(
+            short=memory.view(torch.int16)[2 * first + 1 :][:1], wide=memory[first + 1 :][:2]
+        )
 
     assert_equal(program(held(0)), program(held(3)))
     assert px.parse(program(held(3)).text()) == px.parse(program(held(0)).text())
     text = program(held(3)).text()
-    assert "buffer short: i16[1] offset 1\n" in text and "buffer wide: i32[2] offset 1 shares short\n" in text
+    assert (
+        "buffer short: i16[1] offset 1\n" in text
+        and "buffer wide: i32[2] offset 1 shares short\n" in text
+    )
 
 
 def nested() -> torch.Tensor:
@@ -121,7 +131,9 @@ def test_tensors_of_every_kind_are_compared(kind: str) -> None:
         values = {name: make() for name, make in KINDS.items()}
         here, there = state(x=values[kind]), state(x=KINDS[kind]())
     assert here == there and hash(here) == hash(there)
-    assert same_contents(here["x"].value, here["x"].value.clone()), "a copy may lie in memory otherwise"
+    assert same_contents(here["x"].value, here["x"].value.clone()), (
+        "a copy may lie in memory otherwise"
+    )
     assert_equal(program(here), program(there))
     for name, value in values.items():
         assert name == kind or state(x=value) != here
@@ -138,7 +150,12 @@ def test_what_can_not_be_compared_is_another_unless_it_is_the_same_object() -> N
 def test_contents_still_count() -> None:
     for kind, make in KINDS.items():
         value = make()
-        if not value.is_meta and value.layout is torch.strided and value.numel() and kind != "zero-dimensional":
+        if (
+            not value.is_meta
+            and value.layout is torch.strided
+            and value.numel()
+            and kind != "zero-dimensional"
+        ):
             other = copy.deepcopy(value).contiguous().resolve_conj().resolve_neg()
             changed = (other.float() if kind == "float8" else other) + 1
             assert not same_contents(value, changed.to(value.dtype)) or kind == "nan"
@@ -148,6 +165,9 @@ def test_equal_views_that_a_state_does_not_tie_keep_their_cells() -> None:
     from purefx.ir.tensors import TensorIds
 
     base = torch.ones(2)
-    slots = {name: px.ir.Slot(px.ir.SlotKind.BUFFER, base.view(2), cell, 0) for cell, name in enumerate("uv")}
+    slots = {
+        name: px.ir.Slot(px.ir.SlotKind.BUFFER, base.view(2), cell, 0)
+        for cell, name in enumerate("uv")
+    }
     numbers = TensorIds(px.ir.State(tuple(slots), px.ir.pmap(slots)))
     assert [numbers.renumbered(slot).cell for slot in slots.values()] == [0, 1]

@@ -53,7 +53,11 @@ def test_a_node_of_a_shared_body_leads_to_all_that_share_it(program: px.Program)
     found = px.history(px.transform(program), "Layer / relu")
     assert names(found.imported) == ["relu", "relu_1", "relu_2"]
     assert [change.step for change in found.changes] == ["deduplicate", "outline"]
-    assert [frame.path for origin in found.imported for frame in origin.stack] == ["layers.0", "layers.1", "layers.2"]
+    assert [frame.path for origin in found.imported for frame in origin.stack] == [
+        "layers.0",
+        "layers.1",
+        "layers.2",
+    ]
     assert "test_provenance.py:" in str(found) and "self.down(torch.relu(self.up(x)))" in str(found)
 
 
@@ -74,15 +78,23 @@ def test_a_call_leads_to_what_its_body_computes_and_a_read_to_state(program: px.
 
 def test_forward_through_every_step_and_until_it_is_gone(program: px.Program) -> None:
     tree = px.transform(program)
-    assert [(place.graph, place.name) for place in px.became(tree, "relu_2").nodes] == [("Layer", "relu")]
-    lost = px.eliminate_dead_code(tree.with_main(evolve(tree.main, output=tuple(map(px.Ref, [tree.main.inputs[0].name])))))
+    assert [(place.graph, place.name) for place in px.became(tree, "relu_2").nodes] == [
+        ("Layer", "relu")
+    ]
+    lost = px.eliminate_dead_code(
+        tree.with_main(evolve(tree.main, output=tuple(map(px.Ref, [tree.main.inputs[0].name]))))
+    )
     assert px.became(lost, "relu").gone_by == "eliminate_dead_code"
-    assert px.became(tree, "relu_1", graph="layers.1", step=2).nodes == px.became(tree, "relu_1").nodes
+    assert (
+        px.became(tree, "relu_1", graph="layers.1", step=2).nodes == px.became(tree, "relu_1").nodes
+    )
 
 
 def test_what_does_nothing_is_stood_for_by_what_it_was_done_to(program: px.Program) -> None:
     clean = px.remove_noops(program)
-    assert [place.name for place in px.became(clean, "view").nodes] == [program.main.by_name["view"].args[0].name]
+    assert [place.name for place in px.became(clean, "view").nodes] == [
+        program.main.by_name["view"].args[0].name
+    ]
     assert px.became(px.inline(px.remove_noops(px.transform(program))), "view").gone_by is None
 
 
@@ -93,7 +105,9 @@ def test_a_rule_makes_of_all_that_it_matched(program: px.Program) -> None:
         assert names(found.imported) == ["linear_2", "relu_1"]
         assert found.changes[0].rules == ("fused",)
     assert (
-        names(px.became(result, "relu_1").nodes) == names(px.became(result, "linear_2").nodes) == ["linear_7", "neg_1", "tanh_1"]
+        names(px.became(result, "relu_1").nodes)
+        == names(px.became(result, "linear_2").nodes)
+        == ["linear_7", "neg_1", "tanh_1"]
     )
     assert "torch_fn" not in result.main.by_name["neg_1"].meta
 
@@ -145,7 +159,11 @@ def test_hostile_names_are_escaped() -> None:
 def test_off_nothing_is_kept_and_nothing_is_told() -> None:
     ep = torch.export.export(Model(), (X,))
     off = px.transform(px.import_ep(ep, provenance=False), fused, *px.DEFAULT)
-    assert not any(ORIGIN in item.meta for graph in off.graphs.values() for item in (*graph.inputs, *graph.nodes))
+    assert not any(
+        ORIGIN in item.meta
+        for graph in off.graphs.values()
+        for item in (*graph.inputs, *graph.nodes)
+    )
     assert off == px.transform(px.import_ep(ep), fused, *px.DEFAULT)
     with pytest.raises(px.errors.NamingError, match="provenance=False"):
         px.history(off, off.main.nodes[-1].name)
@@ -156,5 +174,7 @@ def test_off_nothing_is_kept_and_nothing_is_told() -> None:
 def test_fx_graphs_have_it_too() -> None:
     traced = px.import_fx(torch.fx.symbolic_trace(Model()))
     assert px.history(traced, "relu_1").imported[0].op == "torch.relu"
-    passed = px.from_fx_pass(lambda module: module.graph.eliminate_dead_code())(px.import_ep(torch.export.export(Model(), (X,))))
+    passed = px.from_fx_pass(lambda module: module.graph.eliminate_dead_code())(
+        px.import_ep(torch.export.export(Model(), (X,)))
+    )
     assert names(px.history(passed, "relu_1").imported) == ["relu_1"]

@@ -35,7 +35,10 @@ def _sample() -> px.Program:
 
 def test_meta_is_not_compared() -> None:
     """Two nodes that differ in meta alone are equal and hash alike."""
-    plain, noted = px.Node("y", NEG, (px.Ref("x"),)), px.Node("y", NEG, (px.Ref("x"),), meta={"note": 1})
+    plain, noted = (
+        px.Node("y", NEG, (px.Ref("x"),)),
+        px.Node("y", NEG, (px.Ref("x"),), meta={"note": 1}),
+    )
     assert plain == noted
     assert hash(plain) == hash(noted)
 
@@ -94,8 +97,18 @@ def test_meta_can_not_be_changed() -> None:
 
 def test_digest_ignores_names_and_sees_everything_else() -> None:
     """Renaming keeps the digest; swapping operands, operators, literals, state or outputs changes it."""
-    a = flat([px.Node("a", ADD, (px.Ref("x"), px.Ref("y"))), px.Node("b", MUL, (px.Ref("a"), 2))], px.Ref("b"), "x", "y")
-    same = flat([px.Node("p", ADD, (px.Ref("u"), px.Ref("v"))), px.Node("q", MUL, (px.Ref("p"), 2))], px.Ref("q"), "u", "v")
+    a = flat(
+        [px.Node("a", ADD, (px.Ref("x"), px.Ref("y"))), px.Node("b", MUL, (px.Ref("a"), 2))],
+        px.Ref("b"),
+        "x",
+        "y",
+    )
+    same = flat(
+        [px.Node("p", ADD, (px.Ref("u"), px.Ref("v"))), px.Node("q", MUL, (px.Ref("p"), 2))],
+        px.Ref("q"),
+        "u",
+        "v",
+    )
     same = same.evolve(signature=a.signature)
     assert px.digest(a) == px.digest(same)
     nodes = a.main.nodes
@@ -127,7 +140,9 @@ def _containers(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     return st.one_of(
         st.lists(inner, max_size=3).map(tuple),
         st.lists(inner, max_size=3).map(Items),
-        st.lists(st.tuples(st.text(max_size=1), inner), max_size=2).map(lambda pairs: Record(tuple(pairs))),
+        st.lists(st.tuples(st.text(max_size=1), inner), max_size=2).map(
+            lambda pairs: Record(tuple(pairs))
+        ),
         st.tuples(inner, inner, inner).map(lambda parts: slice(*parts)),
     )
 
@@ -153,7 +168,24 @@ def test_symmetric_and_hash_follows(left: Any, right: Any) -> None:
 
 def test_literals_that_python_takes_for_equal_differ() -> None:
     """1, True, 1.0 and 1+0j; 0.0 and -0.0; a tuple and a list; a name and a string."""
-    values = [1, True, 1.0, 1 + 0j, "1", 0.0, -0.0, (1,), Items([1]), Ref("x"), "x", Body("x"), None, (), Items(), slice(1, None)]
+    values = [
+        1,
+        True,
+        1.0,
+        1 + 0j,
+        "1",
+        0.0,
+        -0.0,
+        (1,),
+        Items([1]),
+        Ref("x"),
+        "x",
+        Body("x"),
+        None,
+        (),
+        Items(),
+        slice(1, None),
+    ]
     for index, left in enumerate(values):
         for other, right in enumerate(values):
             assert same_arg(left, right) == (index == other), (left, right)
@@ -185,21 +217,36 @@ def test_mapping_references(arg: Any) -> None:
 # Plain functions and methods do no more than ``effects/functions.py`` says: all public ones are run and watched.
 
 
-FUNCTIONS = {name: function for name, function in known_functions().items() if function not in MODES and "._" not in name}
-METHODS = {f"tensor.{name}": method for name in dir(torch.Tensor) if not name.startswith("_") and (method := known_method(name))}
+FUNCTIONS = {
+    name: function
+    for name, function in known_functions().items()
+    if function not in MODES and "._" not in name
+}
+METHODS = {
+    f"tensor.{name}": method
+    for name in dir(torch.Tensor)
+    if not name.startswith("_") and (method := known_method(name))
+}
 
 EXTRA: tuple[tuple[Any, ...], ...] = ((), (Ref("y"),), (0,), ((3, 4),), (0, 1))
 
 
 def declared(target: Callable[..., Any], args: tuple[Any, ...]) -> NodeEffects:
     """Return what is said to happen in a call."""
-    graph = Graph((Input("x"), Input("y"), Input("z")), (Node("n", Op("n", effects_of(target), target), args),), Ref("n"))
+    graph = Graph(
+        (Input("x"), Input("y"), Input("z")),
+        (Node("n", Op("n", effects_of(target), target), args),),
+        Ref("n"),
+    )
     return node_effects(Program.of({"": graph}), graph)[0]
 
 
 def watched(target: Callable[..., Any], args: tuple[Any, ...]) -> list[str] | None:
     """Return what a call does beyond what is declared; None where it refuses the arguments."""
-    values = {name: torch.linspace(0.1, 0.9, 12).reshape(3, 4).mul(number + 1) for number, name in enumerate("xyz")}
+    values = {
+        name: torch.linspace(0.1, 0.9, 12).reshape(3, 4).mul(number + 1)
+        for number, name in enumerate("xyz")
+    }
     before = {name: value.clone() for name, value in values.items()}
     torch.manual_seed(3)
     state = torch.get_rng_state()
@@ -223,7 +270,9 @@ def watched(target: Callable[..., Any], args: tuple[Any, ...]) -> list[str] | No
     if not said.random and not torch.equal(state, torch.get_rng_state()):
         wrong.append("draws")
     for name, value in values.items():
-        if name not in said.writes and (value.shape != before[name].shape or not torch.equal(value, before[name])):
+        if name not in said.writes and (
+            value.shape != before[name].shape or not torch.equal(value, before[name])
+        ):
             wrong.append(f"writes {name}")
     memory = {storage_key(value): name for name, value in values.items()}
     for leaf in pytree.tree_leaves(result):
@@ -243,7 +292,10 @@ def test_no_function_does_more_than_is_declared() -> None:
         for name, target in {**FUNCTIONS, **METHODS}.items():
             outcomes = [watched(target, (Ref("x"), *extra)) for extra in EXTRA]
             ran += any(outcome is not None for outcome in outcomes)
-            wrong += [f"{name} {what}" for what in dict.fromkeys(what for outcome in outcomes for what in outcome or ())]
+            wrong += [
+                f"{name} {what}"
+                for what in dict.fromkeys(what for outcome in outcomes for what in outcome or ())
+            ]
     assert not wrong, "\n".join(wrong)
     assert ran > 500
 
@@ -265,7 +317,11 @@ def test_no_function_does_more_than_is_declared() -> None:
 )
 def test_what_is_written(target: Any, args: Any, kwargs: Any, expected: tuple[str, ...]) -> None:
     """By position and by either name, and everything where nothing is known."""
-    graph = Graph((Input("x"), Input("y"), Input("z")), (Node("n", Op("n", effects_of(target), target), args, kwargs),), Ref("n"))
+    graph = Graph(
+        (Input("x"), Input("y"), Input("z")),
+        (Node("n", Op("n", effects_of(target), target), args, kwargs),),
+        Ref("n"),
+    )
     assert tuple(dict.fromkeys(node_effects(Program.of({"": graph}), graph)[0].writes)) == expected
 
 
@@ -275,4 +331,6 @@ def test_draws_and_modes() -> None:
     assert not declared(F.dropout, (Ref("x"), 0.5, False)).random
     assert effects_of(torch._C._set_grad_enabled).scope == 1
     assert effects_of(len) is ANYTHING
-    assert isinstance(effects_of([].append), Effects)  # a target that cannot be hashed by what it holds
+    assert isinstance(
+        effects_of([].append), Effects
+    )  # a target that cannot be hashed by what it holds

@@ -47,14 +47,22 @@ each_stage = pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
 
 
 @each_stage
-def test_new_state_stands_where_its_module_would_have_it(program: px.Program, tmp_path: Path) -> None:
+def test_new_state_stands_where_its_module_would_have_it(
+    program: px.Program, tmp_path: Path
+) -> None:
     new = {"a.lora": nn.Parameter(torch.ones(3)), "c.d.scale": torch.ones(1), "own": torch.zeros(2)}
     made = program.with_state(add=new)
     assert px.verify(made) == ()
     eager = Two()
     eager.a.register_parameter("lora", nn.Parameter(torch.ones(3)))
-    assert [name for name in made.state if name.startswith("a.")] == [f"a.{name}" for name in eager.a.state_dict()]
-    assert {name: made.state[name].kind.name for name in new} == {"a.lora": "PARAMETER", "c.d.scale": "BUFFER", "own": "BUFFER"}
+    assert [name for name in made.state if name.startswith("a.")] == [
+        f"a.{name}" for name in eager.a.state_dict()
+    ]
+    assert {name: made.state[name].kind.name for name in new} == {
+        "a.lora": "PARAMETER",
+        "c.d.scale": "BUFFER",
+        "own": "BUFFER",
+    }
     lowered = px.lower(made)
     assert set(new) < set(lowered.state_dict())
     assert torch.equal(lowered.get_parameter("a.lora"), torch.ones(3))
@@ -67,7 +75,9 @@ def test_new_state_stands_where_its_module_would_have_it(program: px.Program, tm
 
 @each_stage
 def test_what_was_added_goes_again(program: px.Program) -> None:
-    added = program.with_state(add={"a.lora": nn.Parameter(torch.ones(3)), "a.tied": program.state["b.weight"].value})
+    added = program.with_state(
+        add={"a.lora": nn.Parameter(torch.ones(3)), "a.tied": program.state["b.weight"].value}
+    )
     assert added != program
     assert added.with_state(remove=["a.tied", "a.lora"]) == program
     assert program.with_state() is program
@@ -76,7 +86,14 @@ def test_what_was_added_goes_again(program: px.Program) -> None:
 @each_stage
 def test_one_tensor_is_tied_and_one_memory_is_shared(program: px.Program) -> None:
     weight = program.state["a.weight"].value
-    made = program.with_state(add={"b.again": weight, "b.view": weight.detach()[0], "new": (new := torch.ones(1)), "same": new})
+    made = program.with_state(
+        add={
+            "b.again": weight,
+            "b.view": weight.detach()[0],
+            "new": (new := torch.ones(1)),
+            "same": new,
+        }
+    )
     state = made.state
     assert state["b.again"].cell == state["a.weight"].cell
     assert state["b.view"].cell != state["a.weight"].cell
@@ -99,7 +116,9 @@ def test_new_state_is_read(program: px.Program) -> None:
     shift = px.Ref(given[0] if given else "shift")
     shifted = px.Node("shifted", px.op(torch.ops.aten.add.Tensor), (px.Ref(last), shift))
     output = tuple([px.Ref("shifted") if ref == px.Ref(last) else ref for ref in made.main.output])  # type: ignore[union-attr]
-    edited = px.infer(made.with_main(px.Graph(made.main.inputs, (*made.main.nodes, *read, shifted), output)))
+    edited = px.infer(
+        made.with_main(px.Graph(made.main.inputs, (*made.main.nodes, *read, shifted), output))
+    )
     assert px.verify(edited, infer=True) == ()
     eager = Two()
     eager.load_state_dict(px.lower(program).state_dict())
@@ -111,7 +130,10 @@ def test_new_state_is_read(program: px.Program) -> None:
 
 @each_stage
 def test_state_that_is_used_stays(program: px.Program) -> None:
-    with pytest.raises(px.errors.NamingError, match=r"the state 'a.weight' is used by node .*, so it cannot be removed"):
+    with pytest.raises(
+        px.errors.NamingError,
+        match=r"the state 'a.weight' is used by node .*, so it cannot be removed",
+    ):
         program.with_state(remove=["a.weight"])
     with pytest.raises(px.errors.NamingError, match=r"the state 'seen' is used by "):
         program.with_state(remove=["seen"])
@@ -139,8 +161,14 @@ def test_what_is_wrong_is_said(options: dict[str, Any], kind: type[Exception], s
 
 def test_two_new_names_of_one_tensor_are_of_one_kind() -> None:
     tensor = torch.nn.Parameter(X.clone())
-    slots = {kind: px.ir.Slot(kind, tensor, 0, 0) for kind in (px.ir.SlotKind.PARAMETER, px.ir.SlotKind.BUFFER)}
-    with pytest.raises(px.errors.NamingError, match=r"'n' would be a buffer and is the same tensor as 'm', a parameter"):
+    slots = {
+        kind: px.ir.Slot(kind, tensor, 0, 0)
+        for kind in (px.ir.SlotKind.PARAMETER, px.ir.SlotKind.BUFFER)
+    }
+    with pytest.raises(
+        px.errors.NamingError,
+        match=r"'n' would be a buffer and is the same tensor as 'm', a parameter",
+    ):
         PROGRAMS["tree"].with_state(add=dict(zip("mn", slots.values(), strict=True)))
 
 
@@ -155,7 +183,10 @@ def test_a_slot_says_its_kind() -> None:
 def test_the_state_of_a_split_program_lies_in_its_parts() -> None:
     split = px.split_by_module(PROGRAMS["sunk"], {"a": "one", "b": "two", "": "two"})
     assert px.verify(split.with_state(add={f"{px.parts(split)[0].name}.n": X})) == ()
-    with pytest.raises(px.errors.NamingError, match=r"the program is split: choose a path below one of its parts .*, not 'n'"):
+    with pytest.raises(
+        px.errors.NamingError,
+        match=r"the program is split: choose a path below one of its parts .*, not 'n'",
+    ):
         split.with_state(add={"n": X})
 
 
@@ -171,7 +202,12 @@ def test_drawn_programs_get_state_and_lose_it(tier: Tier, stage: Stage) -> None:
         made = program.with_state(add={**more, **again_there})
         tied += len(again_there)
         assert px.verify(made) == ()
-        assert meaning_differences(case.meaning(made), case.meaning(program), what=("outputs", "inputs")) == []
+        assert (
+            meaning_differences(
+                case.meaning(made), case.meaning(program), what=("outputs", "inputs")
+            )
+            == []
+        )
         again = made.with_state(remove=[name for name in made.state if name not in program.state])
         assert again.evolve(modules=program.modules) == program
     assert tied

@@ -19,7 +19,11 @@ Check = Callable[[Transform, Case], list[str]]
 
 
 def law(
-    statement: str, *, name: str = "", where: Callable[[Transform, Case], bool] | None = None, aim: Aim | None = None
+    statement: str,
+    *,
+    name: str = "",
+    where: Callable[[Transform, Case], bool] | None = None,
+    aim: Aim | None = None,
 ) -> Callable[[Check], Law]:
     """Return the decorator ``purefx.laws.law.law``, with a premise (``where``) and an aim."""
 
@@ -27,7 +31,11 @@ def law(
         def checked(transform: Transform, case: Case) -> list[str]:
             given = aimed_case(case, aim)
             found = check(transform, given) if where is None or where(transform, given) else []
-            return [*found, f"(of this program, which was made of it)\n{given.program}"] if found and given is not case else found
+            return (
+                [*found, f"(of this program, which was made of it)\n{given.program}"]
+                if found and given is not case
+                else found
+            )
 
         return Law(name or check.__name__.strip("_").replace("_", " "), statement, checked)
 

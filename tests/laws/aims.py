@@ -18,7 +18,13 @@ from purefx.ir.arguments import Items, Ref, bodies_in
 from purefx.ir.calls.parts import with_listed
 from purefx.ir.effects.declared import PURE, NodeEffects
 from purefx.ir.effects.dependencies import dependencies
-from purefx.ir.effects.resolved import node_effects, program_effects, slot_storage, storages, views_of
+from purefx.ir.effects.resolved import (
+    node_effects,
+    program_effects,
+    slot_storage,
+    storages,
+    views_of,
+)
 from purefx.ir.errors import PartitionError
 from purefx.ir.graph import Do, Frame, Get, Graph, Input, Node, Op, Stack
 from purefx.ir.names import Names
@@ -46,13 +52,17 @@ def without_writes(program: Program) -> Program:
     What writes in some other way than giving back what it wrote stays as it is.
     """
     effects = program_effects(program)
-    return program.with_graphs({name: _without_writes(program.graphs[name], effects[name]) for name in program.order})
+    return program.with_graphs(
+        {name: _without_writes(program.graphs[name], effects[name]) for name in program.order}
+    )
 
 
 def _without_writes(graph: Graph, effects: Sequence[NodeEffects]) -> Graph:
     edit = Rewriter(graph)
     used = {*graph.users, *graph.output_refs()}
-    pairs = [(node, does) for node, does in zip(graph.nodes, effects, strict=True) if type(node.do) is Op]
+    pairs = [
+        (node, does) for node, does in zip(graph.nodes, effects, strict=True) if type(node.do) is Op
+    ]
     regions = {node.name for node, does in pairs if does.scope != (0, 0)}
     for number, (node, does) in enumerate(zip(graph.nodes, effects, strict=True)):
         changed = {*does.writes, *does.completes}.intersection(node.refs())
@@ -74,19 +84,34 @@ def split_across_sizes(program: Program) -> Program:
     edit, sizes = Rewriter(flat.main), list[str]()
     has_values = any(isinstance(node.meta.get("val"), torch.Tensor) for node in flat.main.nodes)
     nodes = [
-        (number, node) for number, node in enumerate(flat.main.nodes) if type(node.do) is Op and _is_tensor(node, has_values)
+        (number, node)
+        for number, node in enumerate(flat.main.nodes)
+        if type(node.do) is Op and _is_tensor(node, has_values)
     ]
-    for (number, early), (place, late) in list(zip(nodes, reversed(nodes), strict=True))[: min(3, len(nodes) // 2)]:
-        size = Node(edit.names.fresh("size"), SIZE, (Ref(early.name), 0), (), early.stack, {"val": 1})
+    for (number, early), (place, late) in list(zip(nodes, reversed(nodes), strict=True))[
+        : min(3, len(nodes) // 2)
+    ]:
+        size = Node(
+            edit.names.fresh("size"), SIZE, (Ref(early.name), 0), (), early.stack, {"val": 1}
+        )
         edit.after(number, size)
-        total = Node(edit.names.fresh(late.name), ADD, (Ref(late.name), Ref(size.name)), (), late.stack, late.meta)
+        total = Node(
+            edit.names.fresh(late.name),
+            ADD,
+            (Ref(late.name), Ref(size.name)),
+            (),
+            late.stack,
+            late.meta,
+        )
         edit.after(place, total)
         sizes.append(size.name)
     sized = flat if edit.idle else flat.with_main(edit.graph())
     order = [node.name for node in sized.main.nodes]
     behind = {name for size in sizes[:1] for name in order[order.index(size) + 1 :]}
     try:
-        return split_by_tags(sized, ("t0", "t1"), tag_of=lambda node: "t1" if node.name in behind else "t0")
+        return split_by_tags(
+            sized, ("t0", "t1"), tag_of=lambda node: "t1" if node.name in behind else "t0"
+        )
     except PartitionError:  # a preserved call would be cut
         return split_by_tags(sized, ("t0",), tag_of=lambda _: "t0")
 
@@ -133,7 +158,11 @@ def crossing(program: Program) -> Program:
     has_values = isinstance(value, torch.Tensor)
     return _with_rows(
         _with_calls(program, path, first + second, has_values=has_values),
-        [row for row in rows if has_values or row[0] not in ("size", "same", "converted", "here", "sized")],
+        [
+            row
+            for row in rows
+            if has_values or row[0] not in ("size", "same", "converted", "here", "sized")
+        ],
         given.name,
     )
 
@@ -149,7 +178,11 @@ def with_markers(program: Program) -> Program:
 def with_wrappers(program: Program) -> Program:
     """Return a program of which the root runs the middle third of its nodes in the body of an operator, where it can."""
     made = regions_to_bodies(with_markers(program))
-    return program if any(type(node.do) is Op and node.do.name == SET_GRAD.name for node in made.main.nodes) else made
+    return (
+        program
+        if any(type(node.do) is Op and node.do.name == SET_GRAD.name for node in made.main.nodes)
+        else made
+    )
 
 
 _Row = tuple[str, Do, tuple[Any, ...], Stack]
@@ -200,17 +233,24 @@ VIEW = op_of(torch.ops.aten.view.default)
 
 def with_repetitions(program: Program) -> Program:
     """Return a program in which every second use of what nobody writes or hands out is of a copy, computed where it is used."""
-    return program.with_graphs({name: _with_each_again(program, program.graphs[name]) for name in program.order})
+    return program.with_graphs(
+        {name: _with_each_again(program, program.graphs[name]) for name in program.order}
+    )
 
 
 def _with_each_again(program: Program, graph: Graph) -> Graph:
     effects = node_effects(program, graph)
-    acts = any(does.writes or does.writes_slots or does.scope != (0, 0) or does.completes for does in effects)
+    acts = any(
+        does.writes or does.writes_slots or does.scope != (0, 0) or does.completes
+        for does in effects
+    )
     if acts:
         return graph
     memory = storages(program, graph, effects)
     given = {memory.find(name) for name in graph.output_refs()}
-    pure = {node.name: node for node in graph.nodes if type(node.do) is Op and node.do.effects == PURE}
+    pure = {
+        node.name: node for node in graph.nodes if type(node.do) is Op and node.do.effects == PURE
+    }
     pure = {name: node for name, node in pure.items() if memory.find(name) not in given}
     edit = Rewriter(graph)
     for number, node in enumerate(graph.nodes):
@@ -230,7 +270,9 @@ def repeated(program: Program) -> Program:
 def repeated_for_nobody(program: Program) -> Program:
     """Return a program without writes, with repetitions; in each graph something is computed once more that nobody uses."""
     program = repeated(program)
-    return program.with_graphs({name: _with_one_again(program.graphs[name]) for name in program.order})
+    return program.with_graphs(
+        {name: _with_one_again(program.graphs[name]) for name in program.order}
+    )
 
 
 def _with_one_again(graph: Graph) -> Graph:
@@ -246,19 +288,37 @@ def with_views(program: Program) -> Program:
     """Return a program whose root uses views to the same sizes, of values that nobody writes or hands out."""
     graph, effects = program.main, node_effects(program, program.main)
     memory = storages(program, graph, effects)
-    if any(does.scope != (0, 0) for of in program.order for does in node_effects(program, program.graphs[of])):
+    if any(
+        does.scope != (0, 0)
+        for of in program.order
+        for does in node_effects(program, program.graphs[of])
+    ):
         return program
     seen = {memory.find(name) for does in effects for name in (*does.writes, *does.completes)}
     seen.update(memory.find(name) for name in graph.output_refs())
-    seen.update(memory.find(slot_storage(program, slot)) for does in effects for slot in does.writes_slots)
+    seen.update(
+        memory.find(slot_storage(program, slot)) for does in effects for slot in does.writes_slots
+    )
     edit = Rewriter(graph)
     for number, node in enumerate(graph.nodes):
         value = node.meta.get("val")
         plain = isinstance(value, torch.Tensor) and all(type(size) is int for size in value.shape)
         known = any(is_boundary(graph.by_name[user]) for user in graph.users.get(node.name, ()))
-        if plain and not known and memory.find(node.name) not in seen and isinstance(value, torch.Tensor):
+        if (
+            plain
+            and not known
+            and memory.find(node.name) not in seen
+            and isinstance(value, torch.Tensor)
+        ):
             meta = MappingProxyType({**node.meta, MADE: True})
-            view = Node(edit.names.fresh(node.name), VIEW, (Ref(node.name), Items(value.shape)), (), node.stack, meta)
+            view = Node(
+                edit.names.fresh(node.name),
+                VIEW,
+                (Ref(node.name), Items(value.shape)),
+                (),
+                node.stack,
+                meta,
+            )
             edit.after(number, view)
             edit.replace(node.name, Ref(view.name))
     return program.with_graphs({program.root: edit.graph()})
@@ -276,24 +336,43 @@ def with_copies(program: Program) -> Program:
     """
     graph, effects = program.main, node_effects(program, program.main)
     memory = storages(program, graph, effects)
-    if any(does.writes or does.writes_slots or does.scope != (0, 0) or does.completes for does in effects):
+    if any(
+        does.writes or does.writes_slots or does.scope != (0, 0) or does.completes
+        for does in effects
+    ):
         return program
     slots = {node.name: node.do.slot for node in graph.nodes if type(node.do) is Get}
-    slots.update({formal.name: spec.slot for formal, spec in program.inputs if type(spec) is StateInput})
-    written = {spec.slot for spec in program.signature.outputs if isinstance(spec, StateMutation | StateGradient)}
+    slots.update(
+        {formal.name: spec.slot for formal, spec in program.inputs if type(spec) is StateInput}
+    )
+    written = {
+        spec.slot
+        for spec in program.signature.outputs
+        if isinstance(spec, StateMutation | StateGradient)
+    }
     cells = {program.state[slot].storage for slot in written}
     # What is a parameter under another name is trained.
-    cells.update([state.storage for _, state in program.state.pairs if state.kind is SlotKind.PARAMETER])
+    cells.update(
+        [state.storage for _, state in program.state.pairs if state.kind is SlotKind.PARAMETER]
+    )
     given = {memory.find(name) for name in graph.output_refs()}
-    mixed = {one for views in views_of(program, effects).values() if len(views) > 1 for one in views}
+    mixed = {
+        one for views in views_of(program, effects).values() if len(views) > 1 for one in views
+    }
     edit = Rewriter(graph)
     for name, slot in slots.items():
         state = program.state[slot]
         free = state.kind in (SlotKind.BUFFER, SlotKind.CONSTANT) and state.storage not in cells
         inside = memory.find(name) not in given and slot_storage(program, slot) not in mixed
         if free and inside and isinstance(state.value, torch.Tensor):
-            meta = MappingProxyType({**graph.metas[name], "val": graph.metas[name].get("val", state.value), MADE: True})
-            users = [number for number, node in enumerate(graph.nodes) if name in node.refs() and not is_boundary(node)]
+            meta = MappingProxyType(
+                {**graph.metas[name], "val": graph.metas[name].get("val", state.value), MADE: True}
+            )
+            users = [
+                number
+                for number, node in enumerate(graph.nodes)
+                if name in node.refs() and not is_boundary(node)
+            ]
             copy = Node(edit.names.fresh(name), CLONE, (Ref(name),), (), (), meta)
             for number in users:
                 edit.use(number, name, Ref(copy.name))
@@ -306,7 +385,9 @@ def copied(program: Program) -> Program:
     return with_copies(without_writes(program))
 
 
-def legal_tags(program: Program, *, seed: int = 0) -> tuple[tuple[str, ...], Callable[[Node], str | None]]:
+def legal_tags(
+    program: Program, *, seed: int = 0
+) -> tuple[tuple[str, ...], Callable[[Node], str | None]]:
     """Return tags for splitting a program with sunk state, and the tag of each node, which depends on operators only."""
     flat, _ = joined_flat(program)
     nodes, before, units = flat.main.nodes, dependencies(flat, flat.main), found_units(flat)
@@ -324,7 +405,10 @@ def legal_tags(program: Program, *, seed: int = 0) -> tuple[tuple[str, ...], Cal
         if least == before_units:
             break
     pairs = zip(nodes, labels, strict=True)
-    of = {node.name: tags[label] if _draw(seed, _what(node), "untagged") % 5 else None for node, label in pairs}
+    of = {
+        node.name: tags[label] if _draw(seed, _what(node), "untagged") % 5 else None
+        for node, label in pairs
+    }
     return tags, lambda node: of[node.name]
 
 

@@ -22,7 +22,10 @@ def _stacks(program: Program) -> Iterator[Stack]:
         for node in graph.nodes:
             stack = (
                 *outer,
-                *[evolve(frame, path=join(outer[-1].path, frame.path) if outer else frame.path) for frame in node.stack],
+                *[
+                    evolve(frame, path=join(outer[-1].path, frame.path) if outer else frame.path)
+                    for frame in node.stack
+                ],
             )
             yield stack
             for body in bodies_run_by(node):
@@ -42,7 +45,10 @@ def with_other_numbers(program: Program, *, seed: int = 0) -> Program:
     def moved(node: Node) -> Node:
         return evolve(node, stack=tuple(map(other, node.stack))) if node.stack else node
 
-    graphs = {name: evolve(graph, nodes=tuple(map(moved, graph.nodes))) for name, graph in program.graphs.items()}
+    graphs = {
+        name: evolve(graph, nodes=tuple(map(moved, graph.nodes)))
+        for name, graph in program.graphs.items()
+    }
     signatures = {other(frame): program.call_signatures[frame] for frame in program.call_signatures}
     return program.evolve(graphs=pmap(graphs), call_signatures=pmap(signatures))
 
@@ -55,7 +61,11 @@ def calls_numbered(transform: Transform, case: Case) -> list[str]:
             numbers = met.setdefault(frame.path, [])
             if frame.call not in numbers:
                 numbers.append(frame.call)
-    return [f"the calls of {path} are {numbers}" for path, numbers in met.items() if numbers != list(range(len(numbers)))]
+    return [
+        f"the calls of {path} are {numbers}"
+        for path, numbers in met.items()
+        if numbers != list(range(len(numbers)))
+    ]
 
 
 @law("nodes of one call stay in one call, which keeps its module and its signature")
@@ -68,7 +78,11 @@ def calls_together(transform: Transform, case: Case) -> list[str]:
         if len(old) != len(new):
             found.append(f"{_said(old)} is {_said(new)} now")
         for mine, theirs in zip(old, new, strict=False):
-            if forth.setdefault(mine, theirs) != theirs or back.setdefault(theirs, mine) != mine or mine.path != theirs.path:
+            if (
+                forth.setdefault(mine, theirs) != theirs
+                or back.setdefault(theirs, mine) != mine
+                or mine.path != theirs.path
+            ):
                 found.append(f"{mine} is {theirs} in one place, and not in another")
     return found + _signatures_left(program, result, forth)
 
@@ -81,14 +95,22 @@ def _signatures_left(before: Program, after: Program, forth: Mapping[Frame, Fram
     return [
         f"the signature of {frame} is not that of {forth[frame]}"
         for frame in before.call_signatures
-        if frame in forth and after.call_signatures.get(forth[frame]) is not before.call_signatures[frame]
+        if frame in forth
+        and after.call_signatures.get(forth[frame]) is not before.call_signatures[frame]
     ]
 
 
 @law("programs that differ in call numbers alone become equal")
 def one_form(transform: Transform, case: Case) -> list[str]:
-    expected, result = transform(case.program), transform(with_other_numbers(case.program, seed=case.seed))
-    return [] if result == expected else [f"with other call numbers before, the result is another:\n{result.text()}"]
+    expected, result = (
+        transform(case.program),
+        transform(with_other_numbers(case.program, seed=case.seed)),
+    )
+    return (
+        []
+        if result == expected
+        else [f"with other call numbers before, the result is another:\n{result.text()}"]
+    )
 
 
 NORMAL_STACKS = (calls_numbered, calls_together, one_form)

@@ -35,17 +35,23 @@ def dirty_constants(program: Program) -> Program:
     chosen = _movable(program, places)
     if not chosen:
         return program
-    graphs = {name: _with_literals(program.graphs[name], places[name], chosen) for name in program.order}
+    graphs = {
+        name: _with_literals(program.graphs[name], places[name], chosen) for name in program.order
+    }
     slots = {name: slot for name, slot in program.state.pairs if name not in chosen}
     lifted = tuple([place for place in program.signature.lifted if place.slot not in chosen])
     state = State(tuple(slots), pmap(slots))
-    return program.evolve(graphs=pmap(graphs), state=state, signature=evolve(program.signature, lifted=lifted))
+    return program.evolve(
+        graphs=pmap(graphs), state=state, signature=evolve(program.signature, lifted=lifted)
+    )
 
 
 def _movable(program: Program, places: dict[str, tuple[str, ...]]) -> dict[str, Any]:
     # Tensors that nothing else is a second name or window of, and that reads name alone.
     state, signature = program.state, program.signature
-    named = {spec.slot for spec in (*signature.inputs, *signature.outputs) if isinstance(spec, OF_STATE)}
+    named = {
+        spec.slot for spec in (*signature.inputs, *signature.outputs) if isinstance(spec, OF_STATE)
+    }
     keys = [cell_key(slot.value)[0] for _, slot in state.pairs]
     read: set[str] = set()
     given = {name: set(program.graphs[name].output_refs()) for name in program.order}
@@ -57,7 +63,9 @@ def _movable(program: Program, places: dict[str, tuple[str, ...]]) -> dict[str, 
     return {
         name: slot.value
         for name, slot in state.pairs
-        if name in read - named and isinstance(slot.value, torch.Tensor) and keys.count(cell_key(slot.value)[0]) == 1
+        if name in read - named
+        and isinstance(slot.value, torch.Tensor)
+        and keys.count(cell_key(slot.value)[0]) == 1
     }
 
 
@@ -78,7 +86,11 @@ def _with_literals(graph: Graph, places: tuple[str, ...], chosen: dict[str, Any]
 
 
 def _values(program: Program) -> dict[str, Any]:
-    return {name: slot.value for name, slot in program.state.pairs if isinstance(slot.value, torch.Tensor)}
+    return {
+        name: slot.value
+        for name, slot in program.state.pairs
+        if isinstance(slot.value, torch.Tensor)
+    }
 
 
 def _lift_own_constants(program: Program) -> Program:
@@ -88,14 +100,18 @@ def _lift_own_constants(program: Program) -> Program:
     result = restore_names.apply(lift_constants.apply(dirty), _values(program))
     # A tensor among the arguments does not say whether it was a buffer.
     pairs = [(name, slot, program.state.slots.get(name, slot)) for name, slot in result.state.pairs]
-    slots = {name: evolve(slot, kind=was.kind, persistent=was.persistent) for name, slot, was in pairs}
+    slots = {
+        name: evolve(slot, kind=was.kind, persistent=was.persistent) for name, slot, was in pairs
+    }
     result = result.evolve(state=State(result.state.order, pmap(slots)))
     return program if result == program else _with_old_graphs(result, program)
 
 
 def _with_old_graphs(result: Program, program: Program) -> Program:
     # Graphs that were made dirty and are clean again are those that they were.
-    same = {name: graph for name, graph in program.graphs.items() if result.graphs.get(name) == graph}
+    same = {
+        name: graph for name, graph in program.graphs.items() if result.graphs.get(name) == graph
+    }
     return result.evolve(graphs=result.graphs.update(same))
 
 
@@ -106,9 +122,18 @@ lift_own_constants: Transformation = evolve(lift_constants, apply=_lift_own_cons
 def dirty_names(program: Program) -> Program:
     """Return a program whose state is called as a tracer calls it, each tensor by one name where that is enough."""
     places = all_instances(program)
-    used = {spec.slot for spec in (*program.signature.inputs, *program.signature.outputs) if isinstance(spec, OF_STATE)}
+    used = {
+        spec.slot
+        for spec in (*program.signature.inputs, *program.signature.outputs)
+        if isinstance(spec, OF_STATE)
+    }
     used |= {place.slot for place in program.signature.lifted}
-    used |= {join(place, node.do.slot) for name, node in program.nodes() if type(node.do) is Get for place in places[name]}
+    used |= {
+        join(place, node.do.slot)
+        for name, node in program.nodes()
+        if type(node.do) is Get
+        for place in places[name]
+    }
     names: dict[str, str] = {}
     slots: dict[str, Slot] = {}
     for name, slot in program.state.pairs:
@@ -120,7 +145,9 @@ def dirty_names(program: Program) -> Program:
     return _renamed(program, names, State(tuple(slots), pmap(slots)), places)
 
 
-def _renamed(program: Program, names: dict[str, str], state: State, places: dict[str, tuple[str, ...]]) -> Program:
+def _renamed(
+    program: Program, names: dict[str, str], state: State, places: dict[str, tuple[str, ...]]
+) -> Program:
     graphs: dict[str, Graph] = {}
     for name in program.order:
         graph, place = program.graphs[name], places[name][0]
@@ -154,7 +181,11 @@ def _restore_own_names(program: Program) -> Program:
 
 
 def _is_renamed(program: Program) -> bool:
-    return bool(program.state.order) and len(_values(program)) == len(program.state) and not _shares(program)
+    return (
+        bool(program.state.order)
+        and len(_values(program)) == len(program.state)
+        and not _shares(program)
+    )
 
 
 def _shares(program: Program) -> bool:
@@ -171,12 +202,20 @@ def reads_move(transform: Transform, case: Case) -> list[str]:
     found: list[str] = []
     for name in before.order:
         mine, theirs = (_but_reads(program.graphs[name].nodes) for program in (after, before))
-        found += [] if mine == theirs else [f"in the graph {name!a} something other than reads was added, removed or moved"]
+        found += (
+            []
+            if mine == theirs
+            else [f"in the graph {name!a} something other than reads was added, removed or moved"]
+        )
     return found
 
 
 def _but_reads(nodes: tuple[Node, ...]) -> list[tuple[object, ...]]:
-    return [(node.name, node.do, node.stack, len(node.args)) for node in nodes if type(node.do) is not Get]
+    return [
+        (node.name, node.do, node.stack, len(node.args))
+        for node in nodes
+        if type(node.do) is not Get
+    ]
 
 
 @law("state that lost its names gets them back")
@@ -194,8 +233,15 @@ def _by_tensor(program: Program) -> Program:
     graphs: dict[str, Graph] = {}
     for name, (path, *_) in all_instances(program).items():
         graph = program.graphs[name]
-        slots = {node.name: names.get(join(path, node.do.slot)) for node in graph.nodes if type(node.do) is Get}
-        nodes = [node.evolve(do=Get(slot)) if (slot := slots.get(node.name)) is not None else node for node in graph.nodes]
+        slots = {
+            node.name: names.get(join(path, node.do.slot))
+            for node in graph.nodes
+            if type(node.do) is Get
+        }
+        nodes = [
+            node.evolve(do=Get(slot)) if (slot := slots.get(node.name)) is not None else node
+            for node in graph.nodes
+        ]
         graphs[name] = graph.with_nodes(nodes)
     return program.with_graphs(graphs)
 
@@ -212,9 +258,17 @@ def inputs_named(transform: Transform, case: Case) -> list[str]:
     found: list[str] = []
     for formal, spec in result.inputs:
         if isinstance(spec, StateInput):
-            wanted = f"{result.state[spec.slot].kind.value[0]}_{re.sub('[^0-9A-Za-z]', '_', spec.slot)}"
+            wanted = (
+                f"{result.state[spec.slot].kind.value[0]}_{re.sub('[^0-9A-Za-z]', '_', spec.slot)}"
+            )
         else:
-            wanted = "token" if isinstance(spec, Token) else formal.name if not spec.argument.isidentifier() else spec.argument
+            wanted = (
+                "token"
+                if isinstance(spec, Token)
+                else formal.name
+                if not spec.argument.isidentifier()
+                else spec.argument
+            )
         rest = formal.name.removeprefix(wanted.lower())
         if rest and not (rest != formal.name and rest[0] == "_" and rest[1:].isdecimal()):
             found.append(f"an input is called {formal.name}, not {wanted}")

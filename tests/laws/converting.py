@@ -20,7 +20,14 @@ from purefx.ir.names import FROM_ROOT, Names, is_below, join
 from purefx.ir.own_operators import is_boundary
 from purefx.ir.persistent import pmap
 from purefx.ir.program import Module, Program
-from purefx.ir.signature import LiteralType, ObjectType, Signature, TensorType, UserInput, UserOutput
+from purefx.ir.signature import (
+    LiteralType,
+    ObjectType,
+    Signature,
+    TensorType,
+    UserInput,
+    UserOutput,
+)
 from purefx.ir.state import State
 from purefx.ir.torch_private import FakeTensor, device_of
 from purefx.ir.verify import verify
@@ -50,7 +57,9 @@ def double_says_what_it_computes(transform: Transform, case: Case) -> list[str]:
 
 def _as_given(leaf: object, double: Program) -> object:
     takes_double = any(
-        isinstance(spec, UserInput) and isinstance(spec.type, TensorType) and spec.type.dtype is torch.float64
+        isinstance(spec, UserInput)
+        and isinstance(spec.type, TensorType)
+        and spec.type.dtype is torch.float64
         for spec in double.signature.inputs
     )
     is_single = isinstance(leaf, torch.Tensor) and leaf.dtype is torch.float32
@@ -83,8 +92,16 @@ def meta_says_what_it_computes(transform: Transform, case: Case) -> list[str]:
     if verify(program, infer=True):
         return []  # it says something wrong already
     moved = to_device(program, "meta")
-    found = [f"a tensor of the state is on {tensor.device}" for tensor in _tensors(moved) if not tensor.is_meta]
-    found += [f"a value is on {device_of(value)}" for value in _values(moved) if device_of(value).type != "meta"]
+    found = [
+        f"a tensor of the state is on {tensor.device}"
+        for tensor in _tensors(moved)
+        if not tensor.is_meta
+    ]
+    found += [
+        f"a value is on {device_of(value)}"
+        for value in _values(moved)
+        if device_of(value).type != "meta"
+    ]
     return [*found, *(str(violation) for violation in verify(moved, infer=True))]
 
 
@@ -103,7 +120,14 @@ def devices_back(transform: Transform, case: Case) -> list[str]:
     back = to_device(moved.evolve(state=program.state), {"meta": "cpu"})
     found = [] if back == program else ["another program came back"]
     before, after = described(program), described(back)
-    return [*found, *(f"{place} was {before[place]} and is {after[place]}" for place in before if before[place] != after[place])]
+    return [
+        *found,
+        *(
+            f"{place} was {before[place]} and is {after[place]}"
+            for place in before
+            if before[place] != after[place]
+        ),
+    ]
 
 
 # -- swapping --------------------------------------------------------------------------------------------------------------------
@@ -127,12 +151,19 @@ def own_program(program: Program, path: str) -> Program | None:
 
 
 def _cut_out(
-    program: Program, path: str, name: str, takes: tuple[Arg, ...], gives: tuple[Arg, ...], trees: tuple[Any, Any]
+    program: Program,
+    path: str,
+    name: str,
+    takes: tuple[Arg, ...],
+    gives: tuple[Arg, ...],
+    trees: tuple[Any, Any],
 ) -> Program | None:
     whole = program.evolve(root=name)
     graphs = {inner: program.graphs[inner] for inner in whole.order}
     body = graphs[name]
-    if not _is_closed(graphs) or any(type(leaf) is Ref and leaf.name not in _inputs(body) for leaf in takes):
+    if not _is_closed(graphs) or any(
+        type(leaf) is Ref and leaf.name not in _inputs(body) for leaf in takes
+    ):
         return None
     names = Names([*_inputs(body), *(node.name for node in body.nodes)])
     inputs: list[Input] = []
@@ -142,8 +173,12 @@ def _cut_out(
         fresh = type(leaf) is Ref and leaf.name not in met
         inputs.append(Input(leaf.name) if fresh else Input(names.fresh("unused")))
         types.append(UserInput(ObjectType() if type(leaf) is Ref else LiteralType(leaf)))
-    graphs[name] = Graph(tuple(inputs), tuple([node for node in body.nodes if not is_boundary(node)]), gives)
-    slots = {slot[len(path) + 1 :]: program.state[slot] for slot in program.state if is_below(slot, path)}
+    graphs[name] = Graph(
+        tuple(inputs), tuple([node for node in body.nodes if not is_boundary(node)]), gives
+    )
+    slots = {
+        slot[len(path) + 1 :]: program.state[slot] for slot in program.state if is_below(slot, path)
+    }
     inner = program.call_signatures
     return Program(
         pmap(graphs),
@@ -151,12 +186,20 @@ def _cut_out(
         State(tuple(slots), pmap(slots)),
         Signature(tuple(types), (UserOutput(),) * len(gives), *trees),
         _modules(program, path),
-        pmap({evolve(frame, path=frame.path[len(path) + 1 :]): inner[frame] for frame in inner if is_below(frame.path, path)}),
+        pmap(
+            {
+                evolve(frame, path=frame.path[len(path) + 1 :]): inner[frame]
+                for frame in inner
+                if is_below(frame.path, path)
+            }
+        ),
     )
 
 
 def _modules(program: Program, path: str) -> tuple[Module, ...]:
-    below = [module for module in program.modules if module.path == path or is_below(module.path, path)]
+    below = [
+        module for module in program.modules if module.path == path or is_below(module.path, path)
+    ]
     return tuple([evolve(module, path=module.path[len(path) + 1 :]) for module in below])
 
 
@@ -170,27 +213,43 @@ def _is_closed(graphs: dict[str, Graph]) -> bool:
         for node in graph.nodes:
             do = node.do
             path = do.instance.path if type(do) is Call else do.slot if type(do) is Get else ""
-            if path.startswith(FROM_ROOT) or any(frame.path.startswith(FROM_ROOT) for frame in node.stack):
+            if path.startswith(FROM_ROOT) or any(
+                frame.path.startswith(FROM_ROOT) for frame in node.stack
+            ):
                 return False
     return True
 
 
 def _calls(program: Program, graph: str | None = None, path: str = "") -> list[Instance]:
     # Every body that is called below one, the root, with the path of its module, as often as bodies call it.
-    callers = [(at, node.do) for name, at in instances(program, graph, path) for node in program.graphs[name].callers]
+    callers = [
+        (at, node.do)
+        for name, at in instances(program, graph, path)
+        for node in program.graphs[name].callers
+    ]
     return [(do.graph, join(at, do.instance.path)) for at, do in callers if type(do) is Call]
 
 
 def own_programs(program: Program) -> tuple[dict[str, Program], Program]:
     """Return the outermost modules that can be swapped for their own bodies, each with that, and the program then."""
     found: dict[str, Program] = {}
-    for path in sorted({place for _, place in _calls(program)}, key=lambda path: (path.count("."), path)):
-        own = own_program(program, path) if not any(is_below(path, outer) for outer in found) else None
+    for path in sorted(
+        {place for _, place in _calls(program)}, key=lambda path: (path.count("."), path)
+    ):
+        own = (
+            own_program(program, path)
+            if not any(is_below(path, outer) for outer in found)
+            else None
+        )
         if own is not None:
             found[path] = own
     whole = _swapped_for(program, found)
     if whole is None:
-        found = {path: own for path, own in found.items() if _swapped_for(program, {path: own}) is not None}
+        found = {
+            path: own
+            for path, own in found.items()
+            if _swapped_for(program, {path: own}) is not None
+        }
         whole = _swapped_for(program, found)
     return (found, whole) if whole is not None else ({}, program)
 
@@ -229,8 +288,15 @@ def others_stay(transform: Transform, case: Case) -> list[str]:
 
 @law("every module is called in as many places as before")
 def called_as_often(transform: Transform, case: Case) -> list[str]:
-    before, after = (Counter(path for _, path in _calls(program)) for program in (case.program, transform(case.program)))
-    return [f"{path} is called {after[path]} times, it was {count}" for path, count in before.items() if after[path] != count]
+    before, after = (
+        Counter(path for _, path in _calls(program))
+        for program in (case.program, transform(case.program))
+    )
+    return [
+        f"{path} is called {after[path]} times, it was {count}"
+        for path, count in before.items()
+        if after[path] != count
+    ]
 
 
 SWAPPED = (others_stay, called_as_often)

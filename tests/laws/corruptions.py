@@ -83,14 +83,22 @@ class Place:
         return self.node.do
 
 
-def places(program: Program, wanted: Callable[[Node], bool] | None = None, *, graph: str | None = None) -> list[Place]:
+def places(
+    program: Program, wanted: Callable[[Node], bool] | None = None, *, graph: str | None = None
+) -> list[Place]:
     """Return all nodes of a kind, in program order."""
     names = program.order if graph is None else (graph,)
-    found = [Place(name, index, node) for name in names for index, node in enumerate(program.graphs[name].nodes)]
+    found = [
+        Place(name, index, node)
+        for name in names
+        for index, node in enumerate(program.graphs[name].nodes)
+    ]
     return [place for place in found if wanted is None or wanted(place.node)]
 
 
-def nodes(wanted: Callable[[Node], bool] | None = None, *, in_root: bool = False) -> Callable[[Program], list[Place]]:
+def nodes(
+    wanted: Callable[[Node], bool] | None = None, *, in_root: bool = False
+) -> Callable[[Program], list[Place]]:
     """Return a function that finds the nodes of a kind."""
     return lambda program: places(program, wanted, graph=program.root if in_root else None)
 
@@ -103,7 +111,9 @@ def with_graph(program: Program, name: str, **changes: Any) -> Program:
 def replaced(program: Program, place: Place, *new: Node) -> Program:
     """Return a program with other nodes in one place."""
     old = program.graphs[place.graph].nodes
-    return with_graph(program, place.graph, nodes=(*old[: place.index], *new, *old[place.index + 1 :]))
+    return with_graph(
+        program, place.graph, nodes=(*old[: place.index], *new, *old[place.index + 1 :])
+    )
 
 
 def changed(program: Program, place: Place, **changes: Any) -> Program:
@@ -119,7 +129,9 @@ def with_specs(program: Program, **changes: Any) -> Program:
 def with_slot(program: Program, name: str, **changes: Any) -> Program:
     """Return a program with some fields of one slot replaced."""
     state = program.state
-    return program.evolve(state=evolve(state, slots=state.slots.set(name, evolve(state[name], **changes))))
+    return program.evolve(
+        state=evolve(state, slots=state.slots.set(name, evolve(state[name], **changes)))
+    )
 
 
 def with_item(values: Sequence[Any], index: int, *new: Any) -> tuple[Any, ...]:
@@ -160,7 +172,9 @@ Spec = TypeVar("Spec")
 
 def inputs_of(program: Program, kind: type[Spec]) -> list[tuple[int, Spec]]:
     """Return the inputs of the root that are of a kind, each with its number."""
-    return [(index, spec) for index, spec in enumerate(program.signature.inputs) if type(spec) is kind]
+    return [
+        (index, spec) for index, spec in enumerate(program.signature.inputs) if type(spec) is kind
+    ]
 
 
 def outputs_of(program: Program, *kinds: type) -> list[int]:
@@ -177,7 +191,9 @@ def _differ(left: tuple[object, ...] | None, right: tuple[object, ...] | None) -
     # An open size may be any number, so only plain ones can differ.
     if left is None or right is None:
         return False
-    return len(left) != len(right) or any(a != b for a, b in zip(left, right, strict=True) if a is not None and b is not None)
+    return len(left) != len(right) or any(
+        a != b for a, b in zip(left, right, strict=True) if a is not None and b is not None
+    )
 
 
 def _naming_slots(program: Program) -> list[tuple[str, int]]:
@@ -192,7 +208,9 @@ def _unknown_slot(program: Program, at: tuple[str, int]) -> Program:
     if what == "lifted":
         return with_specs(program, lifted=(*program.signature.lifted, SunkInput("nowhere")))
     specs = getattr(program.signature, what)
-    return with_specs(program, **{what: with_item(specs, index, evolve(specs[index], slot="nowhere"))})
+    return with_specs(
+        program, **{what: with_item(specs, index, evolve(specs[index], slot="nowhere"))}
+    )
 
 
 def _mutation_of_nothing(program: Program, index: int) -> Program:
@@ -213,29 +231,41 @@ def _counts_with_outputs(program: Program) -> tuple[int, ...]:
 
 def _gradient_of_nothing(program: Program, count: int) -> Program:
     gradients = [InputGradient(len(program.signature.inputs) + number) for number in range(count)]
-    more = with_graph(program, program.root, output=(*program.main.output, *[None for _ in gradients]))
+    more = with_graph(
+        program, program.root, output=(*program.main.output, *[None for _ in gradients])
+    )
     return with_specs(more, outputs=(*program.signature.outputs, *gradients))
 
 
 def _unlike_users(program: Program) -> list[tuple[int, int]]:
     known = [geometry(formal.meta.get("val")) for formal in program.main.inputs]
-    users = [index for index, spec in inputs_of(program, UserInput) if type(spec.type) is TensorType]
+    users = [
+        index for index, spec in inputs_of(program, UserInput) if type(spec.type) is TensorType
+    ]
     return [(i, j) for i in users for j in users if i < j and _differ(known[i], known[j])]
 
 
 def _leaf_more(program: Program, name: str) -> Program:
-    count = len(inputs_of(program, UserInput) if name == "in_spec" else outputs_of(program, UserOutput))
+    count = len(
+        inputs_of(program, UserInput) if name == "in_spec" else outputs_of(program, UserOutput)
+    )
     more = (0,) * (count + 1)
-    return with_specs(program, **{name: pytree.tree_structure((more, {}) if name == "in_spec" else more)})
+    return with_specs(
+        program, **{name: pytree.tree_structure((more, {}) if name == "in_spec" else more)}
+    )
 
 
 def _arguments_without_keywords(program: Program, around: type) -> Program:
     leaves = (0,) * len(inputs_of(program, UserInput))
-    return with_specs(program, in_spec=pytree.tree_structure(leaves if around is tuple else [leaves]))
+    return with_specs(
+        program, in_spec=pytree.tree_structure(leaves if around is tuple else [leaves])
+    )
 
 
 def _boundary_twice(program: Program, place: Place) -> Program:
-    return replaced(program, place, place.node, evolve(place.node, name=fresh_name(program.graphs[place.graph])))
+    return replaced(
+        program, place, place.node, evolve(place.node, name=fresh_name(program.graphs[place.graph]))
+    )
 
 
 def _called_alike(program: Program) -> list[Frame]:
@@ -245,12 +275,18 @@ def _called_alike(program: Program) -> list[Frame]:
 
 def _sharing_halved(program: Program, frame: Frame) -> Program:
     signatures = program.call_signatures
-    return program.evolve(call_signatures=signatures.set(frame, evolve(signatures[frame], shared=not signatures[frame].shared)))
+    return program.evolve(
+        call_signatures=signatures.set(
+            frame, evolve(signatures[frame], shared=not signatures[frame].shared)
+        )
+    )
 
 
 def _guard_of_nothing(program: Program, beyond: int) -> Program:
     guard = Apply("==", (InputDim(len(program.signature.inputs) + beyond, 0), 3))
-    return program.evolve(constraints=evolve(program.constraints, guards=(*program.constraints.guards, guard)))
+    return program.evolve(
+        constraints=evolve(program.constraints, guards=(*program.constraints.guards, guard))
+    )
 
 
 def _false_facts(program: Program) -> list[str]:
@@ -273,7 +309,11 @@ def _tangent_of_nothing(program: Program, index: int) -> Program:
 
 def _circle(program: Program, name: str) -> Program:
     graph = program.graphs[name]
-    again = Node(fresh_name(graph), Call(Frame("again"), name), tuple(Ref(formal.name) for formal in graph.inputs))
+    again = Node(
+        fresh_name(graph),
+        Call(Frame("again"), name),
+        tuple(Ref(formal.name) for formal in graph.inputs),
+    )
     return with_graph(program, name, nodes=(*graph.nodes, again))
 
 
@@ -287,17 +327,33 @@ def _object_used(program: Program, name: str) -> Program:
 
 
 def _giving_tuples(program: Program) -> list[Place]:
-    return [place for place in places(program, is_call) if type(program.graphs[place.do.graph].output) is tuple]
+    return [
+        place
+        for place in places(program, is_call)
+        if type(program.graphs[place.do.graph].output) is tuple
+    ]
 
 
 def _result_beyond(program: Program, place: Place) -> Program:
     count = len(program.graphs[place.do.graph].output)
     name = fresh_name(program.graphs[place.graph])
-    return replaced(program, place, place.node, Node(name, op_of(operator.getitem), (Ref(place.node.name), count)))
+    return replaced(
+        program,
+        place,
+        place.node,
+        Node(name, op_of(operator.getitem), (Ref(place.node.name), count)),
+    )
 
 
 def _bodies_of_operators(program: Program) -> list[str]:
-    return sorted({name for _, node in program.nodes() if is_op(node) for name in bodies_in(node.args, node.kwargs)})
+    return sorted(
+        {
+            name
+            for _, node in program.nodes()
+            if is_op(node)
+            for name in bodies_in(node.args, node.kwargs)
+        }
+    )
 
 
 def _scope_entered_again(program: Program, place: Place) -> Program:
@@ -308,7 +364,11 @@ def _scope_entered_again(program: Program, place: Place) -> Program:
 
 def _deep(program: Program) -> list[Place]:
     stacks = [node.stack for node in program.main.nodes]
-    return places(program, lambda node: len(node.stack) > 1 and stacks.count(node.stack) > 1, graph=program.root)
+    return places(
+        program,
+        lambda node: len(node.stack) > 1 and stacks.count(node.stack) > 1,
+        graph=program.root,
+    )
 
 
 def _scope_divided(program: Program, place: Place) -> Program:
@@ -318,7 +378,9 @@ def _scope_divided(program: Program, place: Place) -> Program:
 
 
 def _part_called_again(program: Program, part: Part) -> Program:
-    again = evolve(part.node, name=fresh_name(program.main), do=Call(Frame(part.name, 1), part.graph))
+    again = evolve(
+        part.node, name=fresh_name(program.main), do=Call(Frame(part.name, 1), part.graph)
+    )
     return with_graph(program, program.root, nodes=(*program.main.nodes, again))
 
 
@@ -343,7 +405,11 @@ def _order_lost(program: Program, name: str) -> Program:
 
 def _apart(program: Program) -> list[tuple[str, int]]:
     pairs = program.state.pairs
-    earlier = [(name, slot, other) for number, (name, slot) in enumerate(pairs) for _, other in pairs[:number]]
+    earlier = [
+        (name, slot, other)
+        for number, (name, slot) in enumerate(pairs)
+        for _, other in pairs[:number]
+    ]
     return [(name, other.cell) for name, slot, other in earlier if slot.storage != other.storage]
 
 
@@ -354,7 +420,11 @@ def _is_tensor(program: Program, name: str) -> bool:
 
 def _sharing(program: Program) -> list[str]:
     counts = Counter(slot.storage for _, slot in program.state.pairs)
-    return [name for name, slot in program.state.pairs if counts[slot.storage] > 1 and _is_tensor(program, name)]
+    return [
+        name
+        for name, slot in program.state.pairs
+        if counts[slot.storage] > 1 and _is_tensor(program, name)
+    ]
 
 
 def _with_copy(program: Program, name: str) -> Program:
@@ -368,13 +438,20 @@ def _with_copy(program: Program, name: str) -> Program:
 def _of_two_memories(program: Program) -> list[tuple[str, int]]:
     # A tie would be another rule's: both slots of the pair are alone in their cells.
     tensors = [(name, slot) for name, slot in program.state.pairs if _is_tensor(program, name)]
-    return [(name, other.storage) for name, slot in tensors for _, other in tensors if slot.storage != other.storage]
+    return [
+        (name, other.storage)
+        for name, slot in tensors
+        for _, other in tensors
+        if slot.storage != other.storage
+    ]
 
 
 def _unlike_parameters(program: Program) -> list[tuple[int, int]]:
     known = [geometry(formal.meta.get("val")) or (None,) for formal in program.main.inputs]
     plain = [index for index, _ in inputs_of(program, StateInput) if None not in known[index]]
-    return [(i, j) for number, i in enumerate(plain) for j in plain[:number] if known[i] != known[j]]
+    return [
+        (i, j) for number, i in enumerate(plain) for j in plain[:number] if known[i] != known[j]
+    ]
 
 
 COPY = "aten.copy_.default"
@@ -394,8 +471,15 @@ def _used_nodes(program: Program) -> list[Place]:
 
 def _behind(program: Program) -> list[tuple[Place, int]]:
     # Nodes that use another, each with the place of that.
-    makers = {name: {node.name: index for index, node in enumerate(program.graphs[name].nodes)} for name in program.order}
-    uses = [(place, makers[place.graph].get(name)) for place in places(program) for name in place.node.refs()]
+    makers = {
+        name: {node.name: index for index, node in enumerate(program.graphs[name].nodes)}
+        for name in program.order
+    }
+    uses = [
+        (place, makers[place.graph].get(name))
+        for place in places(program)
+        for name in place.node.refs()
+    ]
     return [(place, index) for place, index in uses if index is not None]
 
 
@@ -407,7 +491,11 @@ def _node_moved_up(program: Program, at: tuple[Place, int]) -> Program:
 
 def _other_effects(program: Program, place: Place) -> Program:
     effects = place.do.effects
-    effects = evolve(effects, writes=(), returns=()) if effects.writes else evolve(effects, random=not effects.random)
+    effects = (
+        evolve(effects, writes=(), returns=())
+        if effects.writes
+        else evolve(effects, random=not effects.random)
+    )
     return changed(program, place, do=evolve(place.do, effects=effects))
 
 
@@ -436,10 +524,17 @@ def _is_looked_up(node: Node) -> bool:
 
 def _traced(program: Program) -> list[Place]:
     # Nodes whose value follows from their arguments alone, and is known; bodies of operators may run under autocast.
-    known = {value.name: value.meta.get("val") for value in (*program.main.inputs, *program.main.nodes)}
+    known = {
+        value.name: value.meta.get("val") for value in (*program.main.inputs, *program.main.nodes)
+    }
 
     def is_known(node: Node) -> bool:
-        if not _is_overload(node) or type(node.do) is not Op or not node.do.name.startswith("aten.") or node.do.effects.ordered:
+        if (
+            not _is_overload(node)
+            or type(node.do) is not Op
+            or not node.do.name.startswith("aten.")
+            or node.do.effects.ordered
+        ):
             return False
         return all(_is_fixed(known.get(name)) for name in (node.name, *node.refs()))
 
@@ -464,15 +559,24 @@ def _mutation_dropped(program: Program, index: int) -> Program:
 
 def _unused_copies(program: Program) -> list[Place]:
     used = _used(program.main)
-    found = places(program, lambda node: type(node.do) is Op and node.do.name == COPY, graph=program.root)
+    found = places(
+        program, lambda node: type(node.do) is Op and node.do.name == COPY, graph=program.root
+    )
     return [place for place in found if place.node.name not in used]
 
 
 def _equal_outputs(program: Program) -> list[tuple[int, int]]:
     output = program.main.output
-    known = {value.name: geometry(value.meta.get("val")) for value in (*program.main.inputs, *program.main.nodes)}
+    known = {
+        value.name: geometry(value.meta.get("val"))
+        for value in (*program.main.inputs, *program.main.nodes)
+    }
     specs = zip(output, program.signature.outputs, strict=True)
-    users = [index for index, (value, spec) in enumerate(specs) if type(spec) is UserOutput and type(value) is Ref]
+    users = [
+        index
+        for index, (value, spec) in enumerate(specs)
+        if type(spec) is UserOutput and type(value) is Ref
+    ]
     pairs = [(i, j) for i in users for j in users if i < j and output[i] != output[j]]
     return [(i, j) for i, j in pairs if known[output[i].name] == known[output[j].name]]
 
@@ -489,7 +593,11 @@ def _are_equal(one: Any, other: Any) -> bool:
 def _equal_slots(program: Program) -> list[tuple[Place, str]]:
     found = places(program, reads, graph=program.root)
     pairs = [(place, name, slot) for place in found for name, slot in program.state.pairs]
-    return [(place, name) for place, name, slot in pairs if _are_equal(slot, program.state[place.do.slot])]
+    return [
+        (place, name)
+        for place, name, slot in pairs
+        if _are_equal(slot, program.state[place.do.slot])
+    ]
 
 
 CORRUPTORS: tuple[Corruptor, ...] = (

@@ -16,7 +16,13 @@ from typing import Any, TextIO, cast
 from attrs import frozen
 
 from purefx.laws.asking import LawBroken, name_of
-from purefx.laws.checking import FewChanges, NothingChecked, Report, WrongQuestion, check_transformation
+from purefx.laws.checking import (
+    FewChanges,
+    NothingChecked,
+    Report,
+    WrongQuestion,
+    check_transformation,
+)
 from purefx.laws.law import GRADIENTS, Law, Transform
 from purefx.laws.strategies import Stage
 from purefx.laws.tiers import TIERS, Tier, forget, stages_of
@@ -37,7 +43,9 @@ class Question:
         return f"{name_of(self.transform)}, {self.stage}, {self.law.name}"
 
 
-def questions(tiers: Sequence[Tier] = TIERS, names: Sequence[str] = (), laws: Sequence[str] = ()) -> Iterator[Question]:
+def questions(
+    tiers: Sequence[Tier] = TIERS, names: Sequence[str] = (), laws: Sequence[str] = ()
+) -> Iterator[Question]:
     """Iterate over all that can be asked."""
     for tier in tiers:
         for entry in REGISTRY:
@@ -45,7 +53,11 @@ def questions(tiers: Sequence[Tier] = TIERS, names: Sequence[str] = (), laws: Se
                 continue
             stages: list[Stage] = [stage for stage in stages_of(tier) if stage in entry.stages]
             asked = [law for law in _laws(entry, tier) if not laws or law.name in laws]
-            yield from (Question(tier, entry.transformation, stage, law) for stage in stages for law in asked)
+            yield from (
+                Question(tier, entry.transformation, stage, law)
+                for stage in stages
+                for law in asked
+            )
 
 
 def ask_laws(transform: Transform, **options: Any) -> Report:
@@ -60,14 +72,23 @@ def ask_laws(transform: Transform, **options: Any) -> Report:
 
 def _laws(entry: Entry, tier: Tier) -> tuple[Law, ...]:
     # Integers have no gradients, and no fake values.
-    return entry.laws if tier == "toy" else (*entry.laws, *entry.aimed((GRADIENTS, recorded_values)))
+    return (
+        entry.laws if tier == "toy" else (*entry.laws, *entry.aimed((GRADIENTS, recorded_values)))
+    )
 
 
 AT_ONCE: dict[Tier, int] = {"toy": 25, "aten": 10, "modules": 3}
 """Programs of a tier in a round: about ten seconds of each."""
 
 
-def search(asked: Sequence[Question], stream: TextIO, *, seed: int, seconds: float, rounds: int | None = None) -> int:
+def search(
+    asked: Sequence[Question],
+    stream: TextIO,
+    *,
+    seed: int,
+    seconds: float,
+    rounds: int | None = None,
+) -> int:
     """Ask all questions of ever new programs until the time or the rounds are over; return how many laws are broken."""
     until, known, cases, number = time.monotonic() + seconds, set[Question](), 0, seed
     while time.monotonic() < until and (rounds is None or number < seed + rounds):
@@ -76,7 +97,9 @@ def search(asked: Sequence[Question], stream: TextIO, *, seed: int, seconds: flo
                 continue
             options = {"laws": [question.law], "stage": question.stage, "tier": question.tier}
             try:
-                report = ask_laws(question.transform, **options, examples=AT_ONCE[question.tier], seed=number)
+                report = ask_laws(
+                    question.transform, **options, examples=AT_ONCE[question.tier], seed=number
+                )
                 cases += report.drawn
             except WrongQuestion:
                 continue  # most programs are refused
@@ -85,7 +108,11 @@ def search(asked: Sequence[Question], stream: TextIO, *, seed: int, seconds: flo
                 print(_shown(question, number, error), file=stream, flush=True)
         forget()  # programs of one round are of no use to the next
         number += 1
-        print(f"{cases:,} cases, {number - seed} rounds, {len(known)} failures", file=stream, flush=True)
+        print(
+            f"{cases:,} cases, {number - seed} rounds, {len(known)} failures",
+            file=stream,
+            flush=True,
+        )
     return len(known)
 
 
@@ -96,15 +123,30 @@ def _shown(question: Question, seed: int, error: LawBroken) -> str:
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser("python -m tests.laws.deep", description="Ask the laws of purefx of ever new programs.")
+    parser = argparse.ArgumentParser(
+        "python -m tests.laws.deep", description="Ask the laws of purefx of ever new programs."
+    )
     parser.add_argument("--minutes", type=float, default=10.0, help="how long (10)")
-    parser.add_argument("--rounds", type=int, help="stop after so many rounds, each with programs of its own")
-    parser.add_argument("--seed", type=int, help="of the first round; by default another one each time")
-    parser.add_argument("--tier", action="append", choices=TIERS, help="only this tier; may be given several times")
+    parser.add_argument(
+        "--rounds", type=int, help="stop after so many rounds, each with programs of its own"
+    )
+    parser.add_argument(
+        "--seed", type=int, help="of the first round; by default another one each time"
+    )
+    parser.add_argument(
+        "--tier", action="append", choices=TIERS, help="only this tier; may be given several times"
+    )
     names = [entry.transformation.name for entry in REGISTRY]
-    parser.add_argument("--transformation", action="append", choices=names, help="only this one; may be given several times")
+    parser.add_argument(
+        "--transformation",
+        action="append",
+        choices=names,
+        help="only this one; may be given several times",
+    )
     laws = sorted({question.law.name for question in questions()})
-    parser.add_argument("--law", action="append", choices=laws, help="only this law; may be given several times")
+    parser.add_argument(
+        "--law", action="append", choices=laws, help="only this law; may be given several times"
+    )
     return parser.parse_args(arguments)
 
 
@@ -115,7 +157,13 @@ def main(arguments: Sequence[str] | None = None, stream: TextIO = sys.stderr) ->
     tiers, names, laws = options.tier or TIERS, options.transformation or (), options.law or ()
     return (
         1
-        if search([*questions(tiers, names, laws)], stream, seed=seed, seconds=60 * options.minutes, rounds=options.rounds)
+        if search(
+            [*questions(tiers, names, laws)],
+            stream,
+            seed=seed,
+            seconds=60 * options.minutes,
+            rounds=options.rounds,
+        )
         else 0
     )
 

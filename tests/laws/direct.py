@@ -42,19 +42,27 @@ class Direct:
         for spec in signature.input_specs:
             is_token = spec.kind is InputKind.TOKEN
             is_user = spec.kind is InputKind.USER_INPUT
-            given[spec.arg.name] = None if is_token else next(leaves) if is_user else self.state[str(spec.target)]
+            given[spec.arg.name] = (
+                None if is_token else next(leaves) if is_user else self.state[str(spec.target)]
+            )
         results = torch.fx.Interpreter(self.ep.graph_module).run(*given.values())
-        results = [result.clone() if isinstance(result, torch.Tensor) else result for result in results]
+        results = [
+            result.clone() if isinstance(result, torch.Tensor) else result for result in results
+        ]
         for spec, result in zip(signature.output_specs, results, strict=True):
             if spec.kind is OutputKind.BUFFER_MUTATION:
                 self.state[str(spec.target)].copy_(result)
             elif spec.kind is OutputKind.USER_INPUT_MUTATION:
                 given[str(spec.target)].copy_(result)
         pairs = zip(signature.output_specs, results, strict=True)
-        return pytree.tree_unflatten([each for spec, each in pairs if spec.kind is OutputKind.USER_OUTPUT], call.out_spec)
+        return pytree.tree_unflatten(
+            [each for spec, each in pairs if spec.kind is OutputKind.USER_OUTPUT], call.out_spec
+        )
 
 
-def called_meaning(module: Any, ep: ExportedProgram, calls: Sequence[Sequence[Any]], *, seed: int = 0) -> Meaning:
+def called_meaning(
+    module: Any, ep: ExportedProgram, calls: Sequence[Sequence[Any]], *, seed: int = 0
+) -> Meaning:
     """Return the meaning of a module with the state and the signature of an exported program."""
     machine, call = TensorMachine(), ep.module_call_graph[0].signature
     assert call is not None

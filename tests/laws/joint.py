@@ -73,7 +73,11 @@ def _leaves(joint: Program, call: int) -> tuple[list[Any], list[Any]]:
 
 def _expected(joint: Program, calls: int) -> tuple[list[Any], Meaning]:
     # What each call gives, by what it is: as one list, the outputs of the forward before the gradients.
-    meaning = evaluate(joint, [[*first, *late] for first, late in (_leaves(joint, call) for call in range(calls))], ToyMachine())
+    meaning = evaluate(
+        joint,
+        [[*first, *late] for first, late in (_leaves(joint, call) for call in range(calls))],
+        ToyMachine(),
+    )
     return list(meaning.outputs), meaning
 
 
@@ -86,38 +90,67 @@ def _ordered(joint: Program) -> list[int]:
 def _compared(cut: Partition, joint: Program, turns: str) -> list[str]:
     # Run forwards and backwards in turns; the saved values are passed as they are, so they may share memory with state.
     expected, meaning = _expected(joint, turns.count("F"))
-    order, early = _ordered(joint), sum(type(spec) is UserOutput for spec in joint.signature.outputs)
+    order, early = (
+        _ordered(joint),
+        sum(type(spec) is UserOutput for spec in joint.signature.outputs),
+    )
     forward, backward = with_saved_values(cut.forward), with_saved_values(cut.backward)
-    late_users = [spec.tangent_of is not None for spec in backward.signature.inputs if type(spec) is UserInput]
+    late_users = [
+        spec.tangent_of is not None for spec in backward.signature.inputs if type(spec) is UserInput
+    ]
     machine, saved, counts = _OneMachine(), list[list[Any]](), {"F": 0, "B": 0}
     given, after, wanted, wanted_after = list[Any](), list[Any](), list[Any](), list[Any]()
     made = meaning
     for turn in turns:
         number = counts[turn]
         counts[turn] += 1
-        first, late = ([machine.given(leaf) for leaf in leaves] for leaves in _leaves(joint, number))
+        first, late = (
+            [machine.given(leaf) for leaf in leaves] for leaves in _leaves(joint, number)
+        )
         after += first if turn == "F" else late
         if turn == "F":
             values = dict[str, Any]()
             made = evaluate(
-                forward, [first], machine, seen=lambda _, part, value, values=values: values.update({part.name: value})
+                forward,
+                [first],
+                machine,
+                seen=lambda _, part, value, values=values: values.update({part.name: value}),
             )
             count = len(forward.main.output) - len(cut.saved)
-            saved.append([values[arg.name] if type(arg) is Ref else arg for arg in forward.main.output[count:]])
+            saved.append(
+                [
+                    values[arg.name] if type(arg) is Ref else arg
+                    for arg in forward.main.output[count:]
+                ]
+            )
             given += made.outputs[0][: len(made.outputs[0]) - len(cut.saved)]
         else:
             kept, tangents = iter(saved[number]), iter(late)
-            made = evaluate(backward, [[next(tangents if is_late else kept) for is_late in late_users]], machine)
+            made = evaluate(
+                backward, [[next(tangents if is_late else kept) for is_late in late_users]], machine
+            )
             given += made.outputs[0]
-        wanted += [expected[number][place] for place in (order[:early] if turn == "F" else order[early:])]
+        wanted += [
+            expected[number][place] for place in (order[:early] if turn == "F" else order[early:])
+        ]
         inputs = meaning.inputs[number]
         wanted_after += inputs[: len(first)] if turn == "F" else inputs[len(first) :]
     # The meaning of the joint program leaves out constants that it does not write.
-    state = {name: machine.shown(slot.value) for name, slot in joint.state.pairs} | dict(meaning.state)
+    state = {name: machine.shown(slot.value) for name, slot in joint.state.pairs} | dict(
+        meaning.state
+    )
     contents = {name: machine.shown(cell) for name, cell in machine.slots.items()}
-    found = Meaning((tuple(given),), (tuple(map(machine.shown, after)),), tuple(contents.items()), made.effects)
+    found = Meaning(
+        (tuple(given),), (tuple(map(machine.shown, after)),), tuple(contents.items()), made.effects
+    )
     wrong = meaning_differences(
-        found, evolve(meaning, outputs=(tuple(wanted),), inputs=(tuple(wanted_after),), state=tuple(state.items()))
+        found,
+        evolve(
+            meaning,
+            outputs=(tuple(wanted),),
+            inputs=(tuple(wanted_after),),
+            state=tuple(state.items()),
+        ),
     )
     return [f"{line}\n(turns {turns})\n{cut.forward.main}\n{cut.backward.main}" for line in wrong]
 
@@ -144,8 +177,16 @@ def _once(partitioner: Partitioner, joint: Program) -> list[str]:
     if cut is None:
         return []
     does = node_effects(cut.forward, cut.forward.main)
-    acting = {node.name for node, done in zip(cut.forward.main.nodes, does, strict=True) if not computes(done)}
-    return [f"{node.name} acts, and both halves run it" for node in cut.backward.main.nodes if node.name in acting]
+    acting = {
+        node.name
+        for node, done in zip(cut.forward.main.nodes, does, strict=True)
+        if not computes(done)
+    }
+    return [
+        f"{node.name} acts, and both halves run it"
+        for node in cut.backward.main.nodes
+        if node.name in acting
+    ]
 
 
 def _same(partitioner: Partitioner, joint: Program) -> list[str]:
@@ -165,15 +206,29 @@ def _unused(partitioner: Partitioner, joint: Program) -> list[str]:
     if cut is None:
         return []
     back = cut.backward
-    stored = {back.main.inputs[spec.index].name for spec in back.signature.outputs if type(spec) is InputMutation}
+    stored = {
+        back.main.inputs[spec.index].name
+        for spec in back.signature.outputs
+        if type(spec) is InputMutation
+    }
     used = {*back.main.users, *back.main.output_refs(), *stored}
-    return [f"{one.name} is saved, and the backward does not use it" for one in cut.saved if one.name not in used]
+    return [
+        f"{one.name} is saved, and the backward does not use it"
+        for one in cut.saved
+        if one.name not in used
+    ]
 
 
 JOINT_LAWS: tuple[JointLaw, ...] = (
     JointLaw("valid halves", "both halves are valid programs", _valid),
-    JointLaw("one after the other", "the forward followed by the backward means the joint program", _means),
-    JointLaw("later", "what the backward gives does not depend on forwards that run in between", _waits),
+    JointLaw(
+        "one after the other",
+        "the forward followed by the backward means the joint program",
+        _means,
+    ),
+    JointLaw(
+        "later", "what the backward gives does not depend on forwards that run in between", _waits
+    ),
     JointLaw("once", "what draws, writes or acts runs in one half only", _once),
     JointLaw("one cut", "one program and one policy give one cut", _same),
     JointLaw("nothing for nothing", "everything that is saved is used", _unused),

@@ -43,7 +43,9 @@ def _regions_and_back(program: Program) -> Program:
 
 
 regions_and_back: Transformation = evolve(
-    regions_to_bodies, apply=_regions_and_back, forgets=regions_to_bodies.forgets | bodies_to_regions.forgets
+    regions_to_bodies,
+    apply=_regions_and_back,
+    forgets=regions_to_bodies.forgets | bodies_to_regions.forgets,
 )
 """``regions_to_bodies`` after ``bodies_to_regions``."""
 
@@ -55,15 +57,21 @@ regions_and_back: Transformation = evolve(
 def modes_stay(transform: Transform, case: Case) -> list[str]:
     """Say how what runs differs."""
     before, after = _run(case.program), _run(transform(case.program))
-    return [f"{one} became {other}" for one, other in zip(before, after, strict=False) if one != other] + (
-        [f"{len(before)} operators became {len(after)}"] if len(before) != len(after) else []
-    )
+    return [
+        f"{one} became {other}" for one, other in zip(before, after, strict=False) if one != other
+    ] + ([f"{len(before)} operators became {len(after)}"] if len(before) != len(after) else [])
 
 
-@law("no region is left between markers, of those that `bodies_to_regions` writes", aim=with_wrappers)
+@law(
+    "no region is left between markers, of those that `bodies_to_regions` writes", aim=with_wrappers
+)
 def no_markers(transform: Transform, case: Case) -> list[str]:
     """Say which markers are left."""
-    return [f"{node.name} is left" for _, node in transform(case.program).nodes() if _named(node) in (SET_GRAD, ENTER, EXIT)]
+    return [
+        f"{node.name} is left"
+        for _, node in transform(case.program).nodes()
+        if _named(node) in (SET_GRAD, ENTER, EXIT)
+    ]
 
 
 def _one_mode(transform: Transform, case: Case) -> bool:
@@ -80,10 +88,18 @@ def _one_mode(transform: Transform, case: Case) -> bool:
     return found[True].isdisjoint(found[False])
 
 
-@law("no operator is left that runs a body in another gradient mode or under autocast", where=_one_mode, aim=with_wrappers)
+@law(
+    "no operator is left that runs a body in another gradient mode or under autocast",
+    where=_one_mode,
+    aim=with_wrappers,
+)
 def no_wrappers(transform: Transform, case: Case) -> list[str]:
     """Say which operators are left."""
-    return [f"{node.name} is left" for _, node in transform(case.program).nodes() if _named(node) in (WITH_GRAD, WITH_AUTOCAST)]
+    return [
+        f"{node.name} is left"
+        for _, node in transform(case.program).nodes()
+        if _named(node) in (WITH_GRAD, WITH_AUTOCAST)
+    ]
 
 
 def _markers_count(transform: Transform, case: Case) -> bool:
@@ -92,7 +108,10 @@ def _markers_count(transform: Transform, case: Case) -> bool:
     for name in flat.order:
         markers = [_named(node) == SET_GRAD for node in flat.graphs[name].nodes]
         pairs = zip(flat.graphs[name].nodes, modes.before(name), strict=False)
-        if any(marks and node.args[0] is mode for marks, (node, mode) in zip(markers, pairs, strict=True)):
+        if any(
+            marks and node.args[0] is mode
+            for marks, (node, mode) in zip(markers, pairs, strict=True)
+        ):
             return False
         if any(first and second for first, second in pairwise(markers)):
             return False
@@ -140,7 +159,10 @@ def _run(program: Program) -> list[Step]:
         key = f"{len(todo)} {node.name}" if name == WITH_AUTOCAST else ""
         if key:
             casts[key] = node.args[:4]
-        todo += [(iter(program.graphs[body].nodes), grad if name == WITH_GRAD else None, key) for body in reversed(inner)]
+        todo += [
+            (iter(program.graphs[body].nodes), grad if name == WITH_GRAD else None, key)
+            for body in reversed(inner)
+        ]
         grad = node.args[0] is True if name == WITH_GRAD else grad
     return found
 

@@ -80,14 +80,25 @@ def _are_one(left: Program, right: Program) -> bool:
 
 
 def _undoes(
-    back: Transformation, forth: Transformation, *stages: Stage, condition: Callable[[Program], bool] = _always, where: str = ""
+    back: Transformation,
+    forth: Transformation,
+    *stages: Stage,
+    condition: Callable[[Program], bool] = _always,
+    where: str = "",
 ) -> PairLaw:
     statement = f"{back.name} undoes {forth.name}{where and ', where '}{where}"
 
     def equation(case: Case) -> tuple[Program, Program]:
         return back(forth(case.program)), case.program
 
-    return PairLaw(f"{back.name} after {forth.name}", statement, (forth.name, back.name), stages, equation, condition)
+    return PairLaw(
+        f"{back.name} after {forth.name}",
+        statement,
+        (forth.name, back.name),
+        stages,
+        equation,
+        condition,
+    )
 
 
 def _commute(first: Transformation, second: Transformation, *stages: Stage) -> PairLaw:
@@ -96,7 +107,9 @@ def _commute(first: Transformation, second: Transformation, *stages: Stage) -> P
     def equation(case: Case) -> tuple[Program, Program]:
         return first(second(case.program)), second(first(case.program))
 
-    return PairLaw(f"{first.name} and {second.name}", statement, (first.name, second.name), stages, equation)
+    return PairLaw(
+        f"{first.name} and {second.name}", statement, (first.name, second.name), stages, equation
+    )
 
 
 def _absorbs(outer: Transformation, inner: Transformation, *stages: Stage) -> PairLaw:
@@ -105,13 +118,19 @@ def _absorbs(outer: Transformation, inner: Transformation, *stages: Stage) -> Pa
     def equation(case: Case) -> tuple[Program, Program]:
         return outer(inner(case.program)), outer(case.program)
 
-    return PairLaw(f"{outer.name} absorbs {inner.name}", statement, (inner.name, outer.name), stages, equation)
+    return PairLaw(
+        f"{outer.name} absorbs {inner.name}", statement, (inner.name, outer.name), stages, equation
+    )
 
 
 def one_input_a_tensor(program: Program) -> bool:
     """Return whether no two state inputs that are used are one tensor; the exporter uses one of them."""
     used = set(program.main.users).union(program.main.output_refs())
-    slots = [spec.slot for formal, spec in program.inputs if type(spec) is StateInput and formal.name in used]
+    slots = [
+        spec.slot
+        for formal, spec in program.inputs
+        if type(spec) is StateInput and formal.name in used
+    ]
     slots += [place.slot for place in program.signature.lifted if place.used]
     cells = [program.state[slot].cell for slot in slots]
     return len(set(cells)) == len(cells)
@@ -123,7 +142,11 @@ def is_functional(program: Program) -> bool:
     Those that are new come before what the user gets, state first, in the order of the inputs.
     """
     position = {formal.name: index for index, formal in enumerate(program.main.inputs)}
-    slots = {spec.slot: index for index, spec in enumerate(program.signature.inputs) if type(spec) is StateInput}
+    slots = {
+        spec.slot: index
+        for index, spec in enumerate(program.signature.inputs)
+        if type(spec) is StateInput
+    }
     ranks: list[tuple[int, int]] = []
     for arg, spec in zip(program.main.output, program.signature.outputs, strict=True):
         match spec:
@@ -136,7 +159,10 @@ def is_functional(program: Program) -> bool:
                 continue
         if position.get(arg.name) == ranks[-1][1]:
             return False
-    writes = any(node_effect.writes or node_effect.writes_slots for node_effect in node_effects(program, program.main))
+    writes = any(
+        node_effect.writes or node_effect.writes_slots
+        for node_effect in node_effects(program, program.main)
+    )
     return not writes and ranks == sorted(ranks)
 
 
@@ -145,7 +171,10 @@ def returns_all(program: Program) -> bool:
 
     A copy that it keeps, since others may touch the same memory, need not stand on the same side of those that it returns.
     """
-    return all(type(node.do) is not Op or node.do.name != "aten.copy_.default" for node in functionalize(program).main.nodes)
+    return all(
+        type(node.do) is not Op or node.do.name != "aten.copy_.default"
+        for node in functionalize(program).main.nodes
+    )
 
 
 def copies_stand_first(program: Program) -> bool:
@@ -160,8 +189,14 @@ def copies_stand_first(program: Program) -> bool:
         elif before is not None:
             target, value = node.refs()[0], node.refs()[-1]
             last, what = before
-            waits = find(target) in map(find, (last.name, *last.refs())) or find(value) in map(find, what.writes)
-            mine = last.stack if value == last.name else common_prefix([stacks.get(value, last.stack), last.stack])
+            waits = find(target) in map(find, (last.name, *last.refs())) or find(value) in map(
+                find, what.writes
+            )
+            mine = (
+                last.stack
+                if value == last.name
+                else common_prefix([stacks.get(value, last.stack), last.stack])
+            )
             if node.stack != mine or not (waits or value == last.name):
                 return False
     return True

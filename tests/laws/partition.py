@@ -26,27 +26,46 @@ from tests.laws.aimed import law
 from tests.laws.aims import legal_tags, split_across_sizes, split_somewhere
 
 
-@law("the root only calls parts, which accept and return exactly the values that cross, in graph order")
+@law(
+    "the root only calls parts, which accept and return exactly the values that cross, in graph order"
+)
 def parts_tight(transform: Transform, case: Case) -> list[str]:
     result = transform(case.program)
     root, found = result.main, list[str]()
-    rank = {name: number for number, name in enumerate([*(formal.name for formal in root.inputs), *(n.name for n in root.nodes)])}
+    rank = {
+        name: number
+        for number, name in enumerate(
+            [*(formal.name for formal in root.inputs), *(n.name for n in root.nodes)]
+        )
+    }
     used = {name for node in root.nodes for name in node.refs()} | set(root.output_refs())
     for node in root.nodes:
         if type(node.do) is not Call:
             if node.projection is None:
                 found.append(f"the root does {node} itself")
         elif [rank[name] for name in node.refs()] != sorted({rank[name] for name in node.refs()}):
-            found.append(f"{node} takes its inputs in another order than that of the graph, or one twice")
-        if node.name not in used and not (type(node.do) is Call and result.graphs[node.do.graph].output == ()):
+            found.append(
+                f"{node} takes its inputs in another order than that of the graph, or one twice"
+            )
+        if node.name not in used and not (
+            type(node.do) is Call and result.graphs[node.do.graph].output == ()
+        ):
             found.append(f"{node.name} crosses a boundary and nobody uses it")
     for part in parts(result):
         body = result.graphs[part.graph]
         within = {name for node in body.nodes for name in node.refs()}
         made = {node.name: number for number, node in enumerate(body.nodes)}
-        found += [f"{part.name} takes {formal.name} and does not use it" for formal in body.inputs if formal.name not in within]
+        found += [
+            f"{part.name} takes {formal.name} and does not use it"
+            for formal in body.inputs
+            if formal.name not in within
+        ]
         given = [made.get(name, -1) for name in body.output_refs()]
-        found += [f"{part.name} returns what it does not make, or in another order"] if given != sorted(set(given)) else []
+        found += (
+            [f"{part.name} returns what it does not make, or in another order"]
+            if given != sorted(set(given))
+            else []
+        )
         found += [f"{part.name} returns what it does not make"] if -1 in given else []
     return found
 
@@ -58,7 +77,9 @@ def state_placed(transform: Transform, case: Case) -> list[str]:
     if not names:
         return []
     readers: dict[str, set[str]] = {}
-    for name, path in [place for part in parts(result) for place in instances(result, part.graph, part.name)]:
+    for name, path in [
+        place for part in parts(result) for place in instances(result, part.graph, part.name)
+    ]:
         for node in result.graphs[name].nodes:
             if type(node.do) is Get:
                 slot = joined_path(path, node.do.slot)
@@ -69,7 +90,11 @@ def state_placed(transform: Transform, case: Case) -> list[str]:
     found = [f"{name} is lost" for name in split_provenance(program).state if name not in went]
     for name, now in went.items():
         having = {slot.partition(".")[0] for slot in now}
-        if len(having) != len(now) or (having != readers.get(name, having)) or (name not in readers and len(now) != 1):
+        if (
+            len(having) != len(now)
+            or (having != readers.get(name, having))
+            or (name not in readers and len(now) != 1)
+        ):
             found.append(f"{name} is now {now}, read by {sorted(readers.get(name, ()))}")
     return found
 
@@ -80,23 +105,36 @@ def names_move(transform: Transform, case: Case) -> list[str]:
     names = {module.path for module in after.modules if module.type_name == PART}
     were = {module.path for module in before.modules if module.type_name == PART}
     tables = {
-        "state": [[original(name, of) for name in program.state] for program, of in ((before, were), (after, names))],
+        "state": [
+            [original(name, of) for name in program.state]
+            for program, of in ((before, were), (after, names))
+        ],
         "modules": [
-            [original(module.path, of) for module in program.modules if module.path not in ("", *of)]
+            [
+                original(module.path, of)
+                for module in program.modules
+                if module.path not in ("", *of)
+            ]
             for program, of in ((before, were), (after, names))
         ],
     }
     found = [
-        f"the {what} are others" for what, (old, new) in tables.items() if list(dict.fromkeys(old)) != list(dict.fromkeys(new))
+        f"the {what} are others"
+        for what, (old, new) in tables.items()
+        if list(dict.fromkeys(old)) != list(dict.fromkeys(new))
     ]
     for name, slot in after.state.pairs:
-        known = {original(old, were): before.state[old] for old in before.state}.get(original(name, names))
+        known = {original(old, were): before.state[old] for old in before.state}.get(
+            original(name, names)
+        )
         if known is not slot:
             found.append(f"{name} is another tensor")
     return found
 
 
-@law("join restores the program, with one read of state at each place and its nodes in a legal order")
+@law(
+    "join restores the program, with one read of state at each place and its nodes in a legal order"
+)
 def joins(transform: Transform, case: Case) -> list[str]:
     left, right = _given_back(case.program, join(transform(case.program)))
     found = [] if left == right else [f"joined, it is another program:\n{left}"]
@@ -115,14 +153,20 @@ def joins(transform: Transform, case: Case) -> list[str]:
 def _given_back(program: Program, back: Program) -> tuple[Program, Program]:
     # Both without calls, the nodes of the one in the order of the other.
     left, right = inline(back), one_read_each(inline(program))
-    return left.with_main(evolve(left.main, nodes=in_order_of(left.main.nodes, right.main.nodes))), right
+    return left.with_main(
+        evolve(left.main, nodes=in_order_of(left.main.nodes, right.main.nodes))
+    ), right
 
 
 @law("no name contains a part")
 def no_parts(transform: Transform, case: Case) -> list[str]:
     result = transform(case.program)
     names = {module.path for module in case.program.modules if module.type_name == PART}
-    paths = [*(module.path for module in result.modules), *result.state, *(frame.path for frame in result.call_signatures)]
+    paths = [
+        *(module.path for module in result.modules),
+        *result.state,
+        *(frame.path for frame in result.call_signatures),
+    ]
     paths += [frame.path for node in result.main.nodes for frame in node.stack]
     return [f"{path} is in a part still" for path in paths if path.partition(".")[0] in names]
 
@@ -181,14 +225,20 @@ def straight(transform: Transform, case: Case) -> list[str]:
     ]
     pairs = zip(result.main.output, result.signature.outputs, strict=True)
     given = [arg.name for arg, spec in pairs if type(spec) in GIVEN and type(arg) is Ref]
-    return found + [f"{name} of part {home[name]} is returned" for name in given if home[name] != len(calls) - 1]
+    return found + [
+        f"{name} of part {home[name]} is returned" for name in given if home[name] != len(calls) - 1
+    ]
 
 
 @law("every part has the nodes that it had")
 def nodes_stay(transform: Transform, case: Case) -> list[str]:
     before, after = case.program, transform(case.program)
     pairs = zip(parts(before), parts(after), strict=True)
-    others = [old.name for old, new in pairs if before.graphs[old.graph].nodes != after.graphs[new.graph].nodes]
+    others = [
+        old.name
+        for old, new in pairs
+        if before.graphs[old.graph].nodes != after.graphs[new.graph].nodes
+    ]
     return [f"{name} computes something else" for name in others]
 
 
@@ -205,11 +255,17 @@ def _is_number(node: Node) -> bool:
 def tensors_stay(transform: Transform, case: Case) -> list[str]:
     before, after = case.program, transform(case.program)
     names = [part.name for part in parts(before)]
-    return [f"{name} computes other tensors" for name in names if _operators(before, name) != _operators(after, name)]
+    return [
+        f"{name} computes other tensors"
+        for name in names
+        if _operators(before, name) != _operators(after, name)
+    ]
 
 
 def _numbers_may_stay(transform: Transform, case: Case) -> bool:
-    effects = [node.do.effects for _, node in transform(case.program).nodes() if type(node.do) is Op]
+    effects = [
+        node.do.effects for _, node in transform(case.program).nodes() if type(node.do) is Op
+    ]
     is_plain = not any(one.writes or one.scope or one.unknown for one in effects)
     return is_plain and bool(_numbers_that_cross(case.program))
 

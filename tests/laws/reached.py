@@ -29,7 +29,9 @@ def frames(program: px.Program) -> set[px.Frame]:
 def calls(program: px.Program) -> list[tuple[str, str]]:
     """Return the paths of modules, each with that of a module that it calls."""
     paths = {("", *[frame.path for frame in node.stack]) for node in program.main.nodes}
-    return [(f"{outer}." if outer else "", inner) for path in paths for outer, inner in pairwise(path)]
+    return [
+        (f"{outer}." if outer else "", inner) for path in paths for outer, inner in pairwise(path)
+    ]
 
 
 def outputs(program: px.Program, kind: type) -> int:
@@ -45,7 +47,11 @@ def inputs(program: px.Program, kind: type, used: bool = False) -> set[str]:
 
 def written(program: px.Program) -> list[str]:
     """Return the values that in-place operators write."""
-    nodes = [node for node in program.main.nodes if isinstance(node.do, px.Op) and node.do.name.split(".")[1].endswith("_")]
+    nodes = [
+        node
+        for node in program.main.nodes
+        if isinstance(node.do, px.Op) and node.do.name.split(".")[1].endswith("_")
+    ]
     return [node.args[0].name for node in nodes if isinstance(node.args[0], px.Ref)]
 
 
@@ -103,6 +109,8 @@ OPERATORS: dict[Tier, tuple[str, ...]] = {
 
 OF_STAGES: dict[Stage, Reached] = {
     "in place": lambda p: any(node.name.startswith("clone") for node in p.main.nodes),
-    "deduplicated": lambda p: 0 < len(p.order) - 1 < sum(isinstance(node.do, px.Call) for _, node in p.nodes()),
+    "deduplicated": lambda p: (
+        0 < len(p.order) - 1 < sum(isinstance(node.do, px.Call) for _, node in p.nodes())
+    ),
     "tokens": lambda p: any("with_effects" in str(node.do) for node in p.main.nodes),
 }

@@ -40,9 +40,24 @@ from purefx.transforms import (
     sink_state,
 )
 from tests.laws.aimed import aimed
-from tests.laws.aims import copied, crossing, repeated, split_across_sizes, split_somewhere, viewed, with_wrappers
+from tests.laws.aims import (
+    copied,
+    crossing,
+    repeated,
+    split_across_sizes,
+    split_somewhere,
+    viewed,
+    with_wrappers,
+)
 from tests.laws.checked import NORMAL_STACKS
-from tests.laws.cleaning import inputs_named, lift_own_constants, names_only, names_restored, reads_move, restore_own_names
+from tests.laws.cleaning import (
+    inputs_named,
+    lift_own_constants,
+    names_only,
+    names_restored,
+    reads_move,
+    restore_own_names,
+)
 from tests.laws.converting import (
     SWAPPED,
     devices_back,
@@ -52,7 +67,13 @@ from tests.laws.converting import (
     there_and_back,
     to_meta_and_back,
 )
-from tests.laws.modes import markers_come_back, modes_stay, no_markers, no_wrappers, regions_and_back
+from tests.laws.modes import (
+    markers_come_back,
+    modes_stay,
+    no_markers,
+    no_wrappers,
+    regions_and_back,
+)
 from tests.laws.partition import (
     joins,
     names_move,
@@ -101,21 +122,35 @@ from tests.laws.specific import (
     sizes_at_home,
 )
 
-TAGS_VARY = {"order": "of outlined programs tags are drawn along the flat relation, which is coarser than that between calls"}
+TAGS_VARY = {
+    "order": "of outlined programs tags are drawn along the flat relation, which is coarser than that between calls"
+}
 """Between calls more reorderings are legal than the flat relation allows: the same tags cannot be drawn after them."""
 
-STATE_MOVES = MappingProxyType({"state": "names of state get the part in front, and state that two parts read gets two of them"})
+STATE_MOVES = MappingProxyType(
+    {
+        "state": "names of state get the part in front, and state that two parts read gets two of them"
+    }
+)
 
-BY_ORDER = MappingProxyType({"order": "calls are numbered in the order of the nodes, among them those in bodies of operators"})
+BY_ORDER = MappingProxyType(
+    {
+        "order": "calls are numbered in the order of the nodes, among them those in bodies of operators"
+    }
+)
 
-FIRST_STAYS = MappingProxyType({"order": "of equal nodes the first stays, in the module call that it stands in"})
+FIRST_STAYS = MappingProxyType(
+    {"order": "of equal nodes the first stays, in the module call that it stands in"}
+)
 
 NEW_CONSTANTS = MappingProxyType({"state": "results become constants, which is what it is for"})
 
 CONVERTED = MappingProxyType({"state": "tensors are converted, which is what it is for"})
 
 TREE_ANEW = MappingProxyType(
-    {"order": "a tree is made anew, and calls are one call where their bodies are equal, nodes in order"}
+    {
+        "order": "a tree is made anew, and calls are one call where their bodies are equal, nodes in order"
+    }
 )
 
 META = MappingProxyType({"no-op": "values are meta, and equality leaves meta out"})
@@ -156,24 +191,42 @@ REGISTRY: tuple[Entry, ...] = (
     Entry(sink_state, ("flat", "in place"), (no_state_input, reads_only, reads_below, all_read)),
     Entry(insert_ivals, ("sunk",), (crossings_added, sizes_at_home, named_as_given), aim=crossing),
     Entry(outline, ("ivals", "sunk", "flat"), (inlines, calls_tight, one_body_a_label)),
-    Entry(deduplicate, ("outlined", "tree"), (bodies_distinct, digest_stays, one_body_a_label, reads_named)),
+    Entry(
+        deduplicate,
+        ("outlined", "tree"),
+        (bodies_distinct, digest_stays, one_body_a_label, reads_named),
+    ),
     Entry(dispatch, ("deduplicated", "flat"), (graphs_stay, one_callable), aim=crossing),
     Entry(expand, ("deduplicated", "tree"), (digest_stays, one_call_a_body, one_body_a_label)),
     Entry(inline, ("outlined", "deduplicated", "tree"), (no_calls,)),
     Entry(functionalize, ("in place",), (copies_go,)),
     Entry(lift_state, ("sunk",), (no_reads,)),
     Entry(split_somewhere, ("sunk",), (parts_tight, state_placed, names_move, joins), STATE_MOVES),
-    Entry(split_somewhere, ("outlined",), (parts_tight, state_placed, names_move, joins), STATE_MOVES | TAGS_VARY),
-    Entry(move_non_tensor_nodes, ("split",), (no_number_crosses, tensors_stay), aim=split_across_sizes),
+    Entry(
+        split_somewhere,
+        ("outlined",),
+        (parts_tight, state_placed, names_move, joins),
+        STATE_MOVES | TAGS_VARY,
+    ),
+    Entry(
+        move_non_tensor_nodes, ("split",), (no_number_crosses, tensors_stay), aim=split_across_sizes
+    ),
     Entry(relay_skips, ("split",), (straight, nodes_stay)),
     Entry(join, ("split",), (no_parts, names_move), STATE_MOVES),
     Entry(normalize_stacks, ("sunk",), NORMAL_STACKS, BY_ORDER),
     Entry(infer, ("deduplicated",), INFERRED, META),
-    Entry(swap_own_bodies, ("tree",), SWAPPED, {"idempotent": "each swap puts new bodies in the place of old ones"}),
+    Entry(
+        swap_own_bodies,
+        ("tree",),
+        SWAPPED,
+        {"idempotent": "each swap puts new bodies in the place of old ones"},
+    ),
     Entry(lift_own_constants, ("deduplicated",), (reads_move,)),
     Entry(restore_own_names, ("outlined",), (names_restored,)),
     Entry(name_inputs, ("flat",), (names_only, inputs_named)),
-    Entry(eliminate_dead_code, ("flat", "split", "tree"), (all_needed, nothing_new, boundary_stays)),
+    Entry(
+        eliminate_dead_code, ("flat", "split", "tree"), (all_needed, nothing_new, boundary_stays)
+    ),
     Entry(
         eliminate_common_subexpressions,
         ("flat", "sunk", "tree"),
@@ -181,12 +234,31 @@ REGISTRY: tuple[Entry, ...] = (
         FIRST_STAYS,
         aim=repeated,
     ),
-    Entry(remove_noops, ("flat", "sunk", "deduplicated"), (views_go, sharing_stays, nothing_new, boundary_stays), aim=viewed),
+    Entry(
+        remove_noops,
+        ("flat", "sunk", "deduplicated"),
+        (views_go, sharing_stays, nothing_new, boundary_stays),
+        aim=viewed,
+    ),
     Entry(there_and_back, ("flat",), (double_says_what_it_computes,), CONVERTED),
-    Entry(there_and_back, ("deduplicated",), (double_says_what_it_computes,), MappingProxyType({**CONVERTED, **TREE_ANEW})),
-    Entry(to_meta_and_back, ("flat", "deduplicated"), (meta_says_what_it_computes, devices_back), META),
-    Entry(bodies_to_regions, ("flat", "deduplicated"), (modes_stay, no_wrappers), aim=with_wrappers),
-    Entry(regions_and_back, ("flat", "deduplicated"), (modes_stay, no_markers, markers_come_back), aim=with_wrappers),
+    Entry(
+        there_and_back,
+        ("deduplicated",),
+        (double_says_what_it_computes,),
+        MappingProxyType({**CONVERTED, **TREE_ANEW}),
+    ),
+    Entry(
+        to_meta_and_back, ("flat", "deduplicated"), (meta_says_what_it_computes, devices_back), META
+    ),
+    Entry(
+        bodies_to_regions, ("flat", "deduplicated"), (modes_stay, no_wrappers), aim=with_wrappers
+    ),
+    Entry(
+        regions_and_back,
+        ("flat", "deduplicated"),
+        (modes_stay, no_markers, markers_come_back),
+        aim=with_wrappers,
+    ),
     Entry(
         fold_constants,
         ("flat", "sunk", "deduplicated"),

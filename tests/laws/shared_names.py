@@ -18,7 +18,13 @@ from purefx.ir.graph import Graph, Node, Op
 from purefx.ir.inference.values import running
 from purefx.ir.persistent import pmap
 from purefx.ir.program import Program
-from purefx.ir.torch_private import FakeTensor, OpOverload, UnsupportedOperatorException, device_of, schema_of
+from purefx.ir.torch_private import (
+    FakeTensor,
+    OpOverload,
+    UnsupportedOperatorException,
+    device_of,
+    schema_of,
+)
 from purefx.laws.law import Case, Transform, law
 
 
@@ -50,12 +56,18 @@ def without_some_values(program: Program, *, seed: int = 0) -> tuple[Program, fr
     graphs: dict[str, Graph] = {}
     for name in program.order:
         graph = program.graphs[name]
-        drawn = [node for index, node in enumerate(graph.nodes) if "val" in node.meta and _is_drawn(seed, name, index)]
+        drawn = [
+            node
+            for index, node in enumerate(graph.nodes)
+            if "val" in node.meta and _is_drawn(seed, name, index)
+        ]
         gone = {node.name for node in drawn if not _says_alone(graph, node)}
         found.update((name, node) for node in gone)
         nodes = [_without_value(node) if node.name in gone else node for node in graph.nodes]
         graphs[name] = evolve(graph, nodes=tuple(nodes)) if gone else graph
-    return (program.evolve(graphs=pmap(graphs)), frozenset(found)) if found else (program, frozenset())
+    return (
+        (program.evolve(graphs=pmap(graphs)), frozenset(found)) if found else (program, frozenset())
+    )
 
 
 def _is_drawn(seed: int, name: str, index: int) -> bool:
@@ -67,8 +79,15 @@ def _says_alone(graph: Graph, node: Node) -> bool:
     target: Any = node.do.target if type(node.do) is Op else None
     if not isinstance(target, OpOverload):
         return False
-    values = {part.name: part.meta["val"] for parts in (graph.inputs, graph.nodes) for part in parts if "val" in part.meta}
-    modes = [value.fake_mode for name in node.refs() if isinstance(value := values.get(name), FakeTensor)]
+    values = {
+        part.name: part.meta["val"]
+        for parts in (graph.inputs, graph.nodes)
+        for part in parts
+        if "val" in part.meta
+    }
+    modes = [
+        value.fake_mode for name in node.refs() if isinstance(value := values.get(name), FakeTensor)
+    ]
     changes = schema_of(target).is_mutable
     if not modes or not values.keys() >= set(node.refs()):
         return changes  # it cannot be asked; few operators that write say a value of their own
@@ -79,7 +98,9 @@ def _says_alone(graph: Graph, node: Node) -> bool:
 
     try:
         with running(modes[0]):
-            target(*thawed(node.args, given), **{key: thawed(part, given) for key, part in node.kwargs})
+            target(
+                *thawed(node.args, given), **{key: thawed(part, given) for key, part in node.kwargs}
+            )
     except UnsupportedOperatorException:
         return True
     except Exception:
@@ -88,13 +109,20 @@ def _says_alone(graph: Graph, node: Node) -> bool:
 
 
 def _without_value(node: Node) -> Node:
-    return evolve(node, meta=MappingProxyType({key: value for key, value in node.meta.items() if key != "val"}))
+    return evolve(
+        node,
+        meta=MappingProxyType({key: value for key, value in node.meta.items() if key != "val"}),
+    )
 
 
 def described(program: Program) -> dict[Place, str]:
     """Return the values of a program as text, by graph and name."""
     names: dict[str, str] = {}
-    return {place: _text(node.meta["val"], names) for place, node in _nodes(program) if "val" in node.meta}
+    return {
+        place: _text(node.meta["val"], names)
+        for place, node in _nodes(program)
+        if "val" in node.meta
+    }
 
 
 def _nodes(program: Program) -> Iterator[tuple[Place, Node]]:
@@ -105,9 +133,13 @@ def _text(value: Any, names: dict[str, str]) -> str:
     if isinstance(value, tuple | list):
         return f"[{', '.join([_text(part, names) for part in value])}]"
     if isinstance(value, torch.Tensor):
-        sizes, strides = (", ".join([_size(size, names) for size in of]) for of in (value.shape, value.stride()))
+        sizes, strides = (
+            ", ".join([_size(size, names) for size in of]) for of in (value.shape, value.stride())
+        )
         return f"{value.dtype} {device_of(value)} ({sizes}) ({strides})"
-    return _size(value, names) if isinstance(value, int | torch.SymInt) else f"{type(value).__name__}"
+    return (
+        _size(value, names) if isinstance(value, int | torch.SymInt) else f"{type(value).__name__}"
+    )
 
 
 def _size(size: Any, names: dict[str, str]) -> str:
@@ -123,7 +155,8 @@ def values_back(transform: Transform, case: Case) -> list[str]:
     found = [
         f"{graph or 'the root'} / {name} was {before[graph, name]} and is {after[graph, name]}"
         for graph, name in before
-        if after.get((graph, name), before[graph, name]) != before[graph, name] and PART_UNKNOWN not in before[graph, name]
+        if after.get((graph, name), before[graph, name]) != before[graph, name]
+        and PART_UNKNOWN not in before[graph, name]
     ]
     lost = [place for place in before if place not in after]
     found += [f"{name} has lost its value" for graph, name in lost if (graph, name) not in taken]
@@ -135,7 +168,11 @@ def values_back(transform: Transform, case: Case) -> list[str]:
 
 
 def _can_be_asked(node: Node) -> bool:
-    return type(node.do) is Op and isinstance(node.do.target, OpOverload) and bool(schema_of(node.do.target).returns)
+    return (
+        type(node.do) is Op
+        and isinstance(node.do.target, OpOverload)
+        and bool(schema_of(node.do.target).returns)
+    )
 
 
 def _has_all(graph: Graph, node: Node) -> bool:

@@ -19,7 +19,11 @@ from purefx.laws.checking import Report
 from purefx.laws.evaluate import Tolerance
 from purefx.laws.rules import check_rule
 
-SETS: dict[str, px.RuleSet] = {"algebra": rules.algebra, "attention": rules.attention, "fusions": rules.fusions}
+SETS: dict[str, px.RuleSet] = {
+    "algebra": rules.algebra,
+    "attention": rules.attention,
+    "fusions": rules.fusions,
+}
 
 EVERY = [(name, rule) for name, each in SETS.items() for rule in each.rules]
 """Every shipped rule, with the name of its set."""
@@ -39,7 +43,9 @@ def attention(rule: px.Rule, dtype: torch.dtype) -> Draw:
         batch = draw(st.sampled_from(((2,), (2, 3), (1, 2), (3,))))
         rows, columns, size, width = (draw(st.integers(2, 4)) for _ in range(4))
         scores = (*batch, rows, columns)
-        is_half = dtype is torch.float16  # scores of order one: of larger ones half precision keeps no three digits
+        is_half = (
+            dtype is torch.float16
+        )  # scores of order one: of larger ones half precision keeps no three digits
         found: dict[str, Any] = {
             "q": _numbers(*batch, rows, size, dtype=dtype) / (4 if is_half else 1),
             "k": _numbers(*batch, columns, size, dtype=dtype),
@@ -50,8 +56,14 @@ def attention(rule: px.Rule, dtype: torch.dtype) -> Draw:
             "p": draw(st.sampled_from((0.0, 0.25, 0.5))),
             "train": draw(st.booleans()),
         }
-        shape = draw(st.sampled_from((scores[-2:], scores, (1, columns), (*[1] * len(batch), rows, columns))))
-        found |= {"mask": _numbers(*shape, dtype=dtype), "seen": _every_other(*shape), "hidden": _every_other(*shape)}
+        shape = draw(
+            st.sampled_from((scores[-2:], scores, (1, columns), (*[1] * len(batch), rows, columns)))
+        )
+        found |= {
+            "mask": _numbers(*shape, dtype=dtype),
+            "seen": _every_other(*shape),
+            "hidden": _every_other(*shape),
+        }
         return {name: found[name] for name in rule.variables}
 
     return drawn
@@ -94,9 +106,21 @@ def over_heads(draw: Draw) -> tuple[Any, ...]:
     """Return scores over all heads at once, which are apart for the mask."""
     batch, heads, rows, columns, size = (draw(st.integers(1, 3)) for _ in range(5))
     flat = (batch * heads, rows, columns)
-    q, k, v = _numbers(*flat[:2], size), _numbers(flat[0], columns, size), _numbers(flat[0], columns, 2)
+    q, k, v = (
+        _numbers(*flat[:2], size),
+        _numbers(flat[0], columns, size),
+        _numbers(flat[0], columns, 2),
+    )
     mask = draw(st.sampled_from(((rows, columns), (batch, 1, rows, columns))))
-    return q, k, v, _numbers(*mask), [batch, heads, rows, columns], [*flat], draw(st.sampled_from((-1, 2)))
+    return (
+        q,
+        k,
+        v,
+        _numbers(*mask),
+        [batch, heads, rows, columns],
+        [*flat],
+        draw(st.sampled_from((-1, 2))),
+    )
 
 
 # -- others ----------------------------------------------------------------------------------------------------------------------
@@ -111,8 +135,19 @@ def batch_norm(dims: int) -> Draw:
         weight = _numbers(channels, inputs, *[draw(st.integers(1, 3))] * dims)
         optional = st.sampled_from((None, _numbers(channels), _numbers(channels) + 1))
         bias, scale, shift = draw(optional), draw(optional), draw(optional)
-        how = (([draw(st.integers(1, 2))] * dims, [draw(st.integers(0, 1))] * dims, [1] * dims, 1),) if dims else ((),)
-        norm = (scale, shift, _numbers(channels), _numbers(channels).square() + 0.5, 0.1, draw(st.sampled_from((1e-5, 0.1))))
+        how = (
+            (([draw(st.integers(1, 2))] * dims, [draw(st.integers(0, 1))] * dims, [1] * dims, 1),)
+            if dims
+            else ((),)
+        )
+        norm = (
+            scale,
+            shift,
+            _numbers(channels),
+            _numbers(channels).square() + 0.5,
+            0.1,
+            draw(st.sampled_from((1e-5, 0.1))),
+        )
         return (x, weight, bias, *how[0], *norm)
 
     return drawn
@@ -127,7 +162,9 @@ def activation(*numbers: float) -> Draw:
 def averaged(draw: Draw) -> tuple[Any, ...]:
     """Return a tensor, some of its dimensions, and how many numbers each sum is of."""
     shape = draw(st.sampled_from(((2, 3), (4,), (2, 1, 3))))
-    dims = draw(st.lists(st.integers(0, len(shape) - 1), unique=True, min_size=1, max_size=len(shape)))
+    dims = draw(
+        st.lists(st.integers(0, len(shape) - 1), unique=True, min_size=1, max_size=len(shape))
+    )
     return _numbers(*shape), dims, draw(st.booleans()), math.prod([shape[dim] for dim in dims])
 
 
@@ -148,7 +185,11 @@ def cast(draw: Draw) -> tuple[Any, ...]:
     before = draw(st.sampled_from([*WIDER]))
     wider = draw(st.sampled_from(WIDER[before]))
     after = before if draw(st.integers(0, 3)) else draw(st.sampled_from([*WIDER]))
-    return (torch.arange(6).reshape(draw(st.sampled_from(((2, 3), (6,), (3, 1, 2))))) - 2).to(before), wider, after
+    return (
+        (torch.arange(6).reshape(draw(st.sampled_from(((2, 3), (6,), (3, 1, 2))))) - 2).to(before),
+        wider,
+        after,
+    )
 
 
 def with_zero(draw: Draw) -> tuple[Any, ...]:
@@ -160,7 +201,9 @@ def with_zero(draw: Draw) -> tuple[Any, ...]:
 
 def normed(draw: Draw) -> tuple[Any, ...]:
     """Return a tensor and what is added to its variance."""
-    return _numbers(*draw(st.sampled_from(((2, 3), (4,), (2, 1, 3), (3, 2))))), draw(st.sampled_from((1e-5, 1e-3, 0.5, 2)))
+    return _numbers(*draw(st.sampled_from(((2, 3), (4,), (2, 1, 3), (3, 2))))), draw(
+        st.sampled_from((1e-5, 1e-3, 0.5, 2))
+    )
 
 
 def parts(name: str) -> Draw:
@@ -168,7 +211,10 @@ def parts(name: str) -> Draw:
     how, count = name.rpartition("_")[0], int(name[-1])
 
     def drawn(draw: Draw) -> tuple[Any, ...]:
-        size, rank = draw(st.integers(1, 2)), draw(st.sampled_from((1, 1, 1, 2, 3)))  # of rank 1 no view has other strides
+        size, rank = (
+            draw(st.integers(1, 2)),
+            draw(st.sampled_from((1, 1, 1, 2, 3))),
+        )  # of rank 1 no view has other strides
         sizes = [size] * (count - 1) + [draw(st.integers(1, size))]
         dim = draw(st.integers(0, rank - 1))
         cut = {"split_cat": size, "split_sizes_cat": sizes, "chunk_cat": count}[how]
@@ -184,7 +230,11 @@ ROOT = 0.5**0.5
 OPERANDS: dict[str, Any] = {
     **{f"conv{dims}d_batch_norm": batch_norm(dims) for dims in (1, 2, 3)},
     "linear_batch_norm": batch_norm(0),
-    **{rule.name: parts(rule.name) for rule in rules.algebra.rules if rule.name[:-1].endswith("_cat_")},
+    **{
+        rule.name: parts(rule.name)
+        for rule in rules.algebra.rules
+        if rule.name[:-1].endswith("_cat_")
+    },
     "cast_back": cast,
     "mean": averaged,
     "plus_zero": with_zero,
@@ -193,7 +243,11 @@ OPERANDS: dict[str, Any] = {
     "gelu_over_root": activation(0.5, 1, 1 / ROOT),
     "gelu_tanh": activation(0.5, 1, (2 / math.pi) ** 0.5, 0.044715),
     "attention_over_heads": over_heads,
-    **{rule.name: attended(rule) for rule in rules.attention.rules if rule.name in ("causal", "scaled_before")},
+    **{
+        rule.name: attended(rule)
+        for rule in rules.attention.rules
+        if rule.name in ("causal", "scaled_before")
+    },
 }
 
 
@@ -202,18 +256,26 @@ class Joined(nn.Module):
 
     def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         inner = torch.cat([x, y], -1)
-        return torch.cat([inner, torch.cat([y], 1), torch.cat([x * 2, y], 0).t()[:2]], 1), torch.cat([torch.cat([x, y], 0), x], 0)
+        return torch.cat(
+            [inner, torch.cat([y], 1), torch.cat([x * 2, y], 0).t()[:2]], 1
+        ), torch.cat([torch.cat([x, y], 0), x], 0)
 
 
 PROGRAMS: dict[str, Any] = {"cat_cat": [(Joined(), (torch.randn(2, 2), torch.randn(2, 2)))]}
 
-EXACT = {"algebra": Tolerance(0.0, 0.0), "attention": Tolerance(1e-5, 1e-5), "fusions": Tolerance(1e-5, 1e-5)}
+EXACT = {
+    "algebra": Tolerance(0.0, 0.0),
+    "attention": Tolerance(1e-5, 1e-5),
+    "fusions": Tolerance(1e-5, 1e-5),
+}
 """How far the results of a set are from those before, in single precision, as docs/rules.md says."""
 
 IN_HALF = Tolerance(5e-3, 5e-3)
 
 
-def checked(kind: str, rule: px.Rule, *, examples: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Report:
+def checked(
+    kind: str, rule: px.Rule, *, examples: int, seed: int = 0, dtype: torch.dtype = torch.float32
+) -> Report:
     """Ask the laws of one shipped rule of a set, with operands of attention of one type."""
     is_written_out = kind == "attention" and rule.name not in OPERANDS
     operands = attention(rule, dtype) if is_written_out else OPERANDS.get(rule.name)

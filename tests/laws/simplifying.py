@@ -18,7 +18,16 @@ from purefx.ir.program import Program
 from purefx.ir.state import SlotKind
 from purefx.laws.law import Case, Transform
 from tests.laws.aimed import law
-from tests.laws.aims import MADE, copied, repeated_for_nobody, viewed, with_copies, with_repetitions, with_views, without_writes
+from tests.laws.aims import (
+    MADE,
+    copied,
+    repeated_for_nobody,
+    viewed,
+    with_copies,
+    with_repetitions,
+    with_views,
+    without_writes,
+)
 
 
 @law("every node is used or does something, and every input and result of a body is used")
@@ -31,13 +40,30 @@ def all_needed(transform: Transform, case: Case) -> list[str]:
         graph = program.graphs[name]
         used = {*graph.users, *graph.output_refs()}
         for node, does in zip(graph.nodes, node_effects(program, graph), strict=True):
-            acts = does.writes or does.writes_slots or does.random or does.ordered or does.domains or does.completes
-            if node.name not in used and not (acts or does.scope != (0, 0) or _stays(program, node)):
+            acts = (
+                does.writes
+                or does.writes_slots
+                or does.random
+                or does.ordered
+                or does.domains
+                or does.completes
+            )
+            if node.name not in used and not (
+                acts or does.scope != (0, 0) or _stays(program, node)
+            ):
                 found.append(f"{name} / {node.name} is unused")
         if name not in handed and name != program.root:
-            found += [f"{name} does not use its input {one.name}" for one in graph.inputs if one.name not in used]
+            found += [
+                f"{name} does not use its input {one.name}"
+                for one in graph.inputs
+                if one.name not in used
+            ]
             if type(graph.output) is tuple and None not in taken[name]:
-                found += [f"nobody takes result {k} of {name}" for k in range(len(graph.output)) if k not in taken[name]]
+                found += [
+                    f"nobody takes result {k} of {name}"
+                    for k in range(len(graph.output))
+                    if k not in taken[name]
+                ]
     return found
 
 
@@ -47,7 +73,8 @@ def _stays(program: Program, node: Node) -> bool:
         return True
     do = node.do
     if type(do) is Call and any(
-        module.path == do.instance.path and module.type_name == "purefx.Part" for module in program.modules
+        module.path == do.instance.path and module.type_name == "purefx.Part"
+        for module in program.modules
     ):
         return True
     todo = node.callees
@@ -68,7 +95,9 @@ def _results_taken(program: Program) -> dict[str, set[int | None]]:
             item = node.projection
             for used in node.refs():
                 if used in calls:
-                    width = max(1, len(program.graphs[calls[used]].output)) if item is not None else 1
+                    width = (
+                        max(1, len(program.graphs[calls[used]].output)) if item is not None else 1
+                    )
                     found[calls[used]].add(item[1] % width if item is not None else None)
         for used in graph.output_refs():
             if used in calls:
@@ -78,7 +107,9 @@ def _results_taken(program: Program) -> dict[str, set[int | None]]:
 
 def _writes_nothing(transform: Transform, case: Case) -> bool:
     program = transform(case.program)
-    effects = [does for name in program.order for does in node_effects(program, program.graphs[name])]
+    effects = [
+        does for name in program.order for does in node_effects(program, program.graphs[name])
+    ]
     return not any(does.writes or does.writes_slots for does in effects)
 
 
@@ -98,7 +129,9 @@ def computed_once(transform: Transform, case: Case) -> list[str]:
             if type(node.do) is Op and node.do.effects == PURE:
                 # A preserved call computes what it gives, and says by itself what it takes.
                 within = tuple(frame for frame in node.stack if frame in program.call_signatures)
-                first = seen.setdefault((Node("", node.do, node.args, node.kwargs), within), node.name)
+                first = seen.setdefault(
+                    (Node("", node.do, node.args, node.kwargs), within), node.name
+                )
                 # Where both are handed out, or views of both, they are two tensors to whoever gets them.
                 if first != node.name and not {memory.find(first), memory.find(node.name)} <= given:
                     found.append(f"{name} / {node.name} is computed a second time")
@@ -107,7 +140,9 @@ def computed_once(transform: Transform, case: Case) -> list[str]:
     return found
 
 
-@law("where nodes were repeated before, it is the program without the repetitions, and means the same")
+@law(
+    "where nodes were repeated before, it is the program without the repetitions, and means the same"
+)
 def repeats_go(transform: Transform, case: Case) -> list[str]:
     result, again = transform(case.program), transform(with_repetitions(case.program))
     if digest(result) != digest(again):
@@ -115,7 +150,9 @@ def repeats_go(transform: Transform, case: Case) -> list[str]:
     return case.differences(case.meaning(again), case.meaning(case.program))
 
 
-@law("views to the same sizes that are put in go again, and the values are the same to the last bit")
+@law(
+    "views to the same sizes that are put in go again, and the values are the same to the last bit"
+)
 def views_go(transform: Transform, case: Case) -> list[str]:
     dirty = with_views(case.program)
     result = transform(dirty)
@@ -123,11 +160,15 @@ def views_go(transform: Transform, case: Case) -> list[str]:
     return found or case.differences(case.meaning(result), case.meaning(case.program))
 
 
-@law("used results of operators on constants are constants, with the same values", aim=without_writes)
+@law(
+    "used results of operators on constants are constants, with the same values", aim=without_writes
+)
 def copies_fold(transform: Transform, case: Case) -> list[str]:
     dirty = with_copies(case.program)
     result = transform(dirty)
-    left = [node for name in dirty.order for node in result.graphs[name].nodes if node.meta.get(MADE)]
+    left = [
+        node for name in dirty.order for node in result.graphs[name].nodes if node.meta.get(MADE)
+    ]
     found = [f"{node.name} is computed of a constant" for node in left]
     return found or case.differences(case.meaning(result), case.meaning(case.program))
 
@@ -135,8 +176,16 @@ def copies_fold(transform: Transform, case: Case) -> list[str]:
 @law("existing state is unchanged, and only constants are added", aim=copied)
 def constants_added(transform: Transform, case: Case) -> list[str]:
     before, after = case.program.state, transform(case.program).state
-    found = [f"{name} is another" for name in before if name not in after or after[name] is not before[name]]
-    return found + [f"{name} is new" for name in after if name not in before and after[name].kind is not SlotKind.CONSTANT]
+    found = [
+        f"{name} is another"
+        for name in before
+        if name not in after or after[name] is not before[name]
+    ]
+    return found + [
+        f"{name} is new"
+        for name in after
+        if name not in before and after[name].kind is not SlotKind.CONSTANT
+    ]
 
 
 @law("outputs share memory as they did", aim=viewed)
@@ -148,8 +197,15 @@ def sharing_stays(transform: Transform, case: Case) -> list[str]:
 def _shared(program: Program) -> set[tuple[int, int]]:
     # Two outputs may share memory where both may be views of one value; what holds two values is no bridge between them.
     views = views_of(program, node_effects(program, program.main))
-    output = [views.get(arg.name, {arg.name}) if type(arg) is Ref else set() for arg in program.main.output]
-    return {(one, other) for one, other in combinations(range(len(output)), 2) if output[one] & output[other]}
+    output = [
+        views.get(arg.name, {arg.name}) if type(arg) is Ref else set()
+        for arg in program.main.output
+    ]
+    return {
+        (one, other)
+        for one, other in combinations(range(len(output)), 2)
+        if output[one] & output[other]
+    }
 
 
 @law("no node is added, and the remaining nodes keep their operators", aim=viewed)
@@ -162,7 +218,9 @@ def nothing_new(transform: Transform, case: Case) -> list[str]:
             for node in graph.nodes
         )
 
-    return [f"{line} was not there" for line in shown(transform(case.program)) - shown(case.program)]
+    return [
+        f"{line} was not there" for line in shown(transform(case.program)) - shown(case.program)
+    ]
 
 
 @law("the inputs and outputs of the program stay", aim=viewed)

@@ -100,9 +100,20 @@ def test_a_mistake_is_found(name: str) -> None:
 
 def is_attention(m: px.Match) -> bool:
     shapes = [m.shape(name) for name in "qkv"]
-    alike = len({m.dtype(name) for name in "qkv"}) == 1 and m.dtype("q") == torch.float32 and isinstance(m["by"], float)
-    fits = all(len(shape or ()) > 2 and (shape or ())[:-2] == (shapes[0] or ())[:-2] for shape in shapes)
-    return alike and fits and m["by"] != 0 and all(size != 0 for shape in shapes for size in shape or ())
+    alike = (
+        len({m.dtype(name) for name in "qkv"}) == 1
+        and m.dtype("q") == torch.float32
+        and isinstance(m["by"], float)
+    )
+    fits = all(
+        len(shape or ()) > 2 and (shape or ())[:-2] == (shapes[0] or ())[:-2] for shape in shapes
+    )
+    return (
+        alike
+        and fits
+        and m["by"] != 0
+        and all(size != 0 for shape in shapes for size in shape or ())
+    )
 
 
 def attended(q: Any, k: Any, v: Any, by: Any) -> Any:
@@ -133,7 +144,9 @@ RIGHT: dict[str, tuple[px.RuleSet, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("is_finite", [False, True])
 @pytest.mark.parametrize("fill", [-math.inf, torch.finfo(torch.float32).min])
-def test_what_a_match_computes_is_no_operand_of_the_next_where_it_is_infinite(is_finite: bool, fill: float) -> None:
+def test_what_a_match_computes_is_no_operand_of_the_next_where_it_is_infinite(
+    is_finite: bool, fill: float
+) -> None:
     def hidden(x: Any) -> Any:
         return torch.full_like(x, fill) + (x - x)
 
@@ -142,17 +155,26 @@ def test_what_a_match_computes_is_no_operand_of_the_next_where_it_is_infinite(is
     # The second match gets the sum, which is infinite or nearly so, or the difference, which is not.
     for feed, is_drawn in (("value", not is_finite), ("earlier value", True)):
         chosen = {"hits": iter([2]), "feed": iter(["input", feed]), "end": iter([1, 1])}
-        found = build(lambda name, several, chosen=chosen: next(chosen.get(name, iter(several))), [instance])
+        found = build(
+            lambda name, several, chosen=chosen: next(chosen.get(name, iter(several))), [instance]
+        )
         assert (found is not None) == is_drawn
 
 
 @pytest.mark.parametrize("is_finite", [False, True])
-def test_a_pattern_on_finite_numbers_is_infinite_only_where_it_is_on_its_own_operands(is_finite: bool) -> None:
-    for pattern, hits, is_drawn in ((lambda x: x.exp().exp(), 2, not is_finite), (lambda x: x.log().exp(), 1, True)):
+def test_a_pattern_on_finite_numbers_is_infinite_only_where_it_is_on_its_own_operands(
+    is_finite: bool,
+) -> None:
+    for pattern, hits, is_drawn in (
+        (lambda x: x.exp().exp(), 2, not is_finite),
+        (lambda x: x.log().exp(), 1, True),
+    ):
         instance = instance_of(pattern, [Operand(torch.ones(3), finite=is_finite)])
         assert instance is not None
         chosen = {"hits": iter([hits]), "feed": iter(["input", "value"])}
-        found = build(lambda name, several, chosen=chosen: next(chosen.get(name, iter(several))), [instance])
+        found = build(
+            lambda name, several, chosen=chosen: next(chosen.get(name, iter(several))), [instance]
+        )
         assert (found is not None) == is_drawn
 
 
@@ -168,10 +190,20 @@ def test_a_rule_that_asks_for_state_gets_it() -> None:
     def negated(x: Any, w: Any) -> Any:
         return neg(functional.linear(x, w))
 
-    right = of(negated, lambda m, x, w: functional.linear(x, m.parameter("neg", -m.tensor(w))), where=reads_floats)
-    report = check_rule(right, laws=SOME, examples=10, changes_state=True, rtol=1e-6, atol=1e-6, finite=True)
+    right = of(
+        negated,
+        lambda m, x, w: functional.linear(x, m.parameter("neg", -m.tensor(w))),
+        where=reads_floats,
+    )
+    report = check_rule(
+        right, laws=SOME, examples=10, changes_state=True, rtol=1e-6, atol=1e-6, finite=True
+    )
     assert report.changed >= 5
-    wrong = of(negated, lambda m, x, w: functional.linear(x, m.parameter("neg", m.tensor(w))), where=reads_floats)
+    wrong = of(
+        negated,
+        lambda m, x, w: functional.linear(x, m.parameter("neg", m.tensor(w))),
+        where=reads_floats,
+    )
     with pytest.raises(LawBroken, match="the meaning is kept"):
         check_rule(wrong, laws=SOME, examples=10, changes_state=True)
 
@@ -180,8 +212,18 @@ def test_a_rule_that_asks_for_a_constant_gets_one() -> None:
     def negated(x: Any, w: Any) -> Any:
         return neg(x * w)
 
-    is_fixed = px.rule(negated, where=lambda m: m.constant("w") is not None and m.dtype("x") == m.dtype("w") == torch.float32)
-    assert check_rule(is_fixed.becomes(lambda m, x, w: x * neg(w)), laws=SOME, examples=10, finite=True).changed >= 5
+    is_fixed = px.rule(
+        negated,
+        where=lambda m: (
+            m.constant("w") is not None and m.dtype("x") == m.dtype("w") == torch.float32
+        ),
+    )
+    assert (
+        check_rule(
+            is_fixed.becomes(lambda m, x, w: x * neg(w)), laws=SOME, examples=10, finite=True
+        ).changed
+        >= 5
+    )
 
 
 def test_a_rule_of_one_operator_is_asked_on_programs() -> None:
@@ -217,20 +259,33 @@ def test_operands_of_the_user_reach_a_condition() -> None:
     positive = of(lambda x: torch.abs(x), lambda m, x: x.clone(), where=is_float)
     with pytest.raises(LawBroken):
         check_rule(positive, examples=5)
-    assert check_rule(positive, examples=5, operands=st.builds(lambda n: (torch.arange(1.0, n),), st.integers(2, 5))).changed >= 3
+    assert (
+        check_rule(
+            positive,
+            examples=5,
+            operands=st.builds(lambda n: (torch.arange(1.0, n),), st.integers(2, 5)),
+        ).changed
+        >= 3
+    )
 
 
 def test_a_rule_that_matches_in_few_programs_is_named_with_what_was_tried() -> None:
     # It is applied to a vector where there is little else in a program.
     def is_alone(m: px.Match) -> bool:
-        return len(m.program.graphs) == 1 and len(m.program.main.nodes) == 2 and len(m.shape("x") or ()) == 1
+        return (
+            len(m.program.graphs) == 1
+            and len(m.program.main.nodes) == 2
+            and len(m.shape("x") or ()) == 1
+        )
 
     rule = of(lambda x: torch.relu(x), lambda m, x: x.clamp_min(0), where=is_alone)
     message = r"(?s)matched in \d+ of (\d+) programs .* less than half.*Tried: <lambda> on \(x="
     with pytest.raises(NothingChecked, match=message) as caught:
         check_rule(rule, examples=20)
     found = re.search(message, str(caught.value))
-    assert found and 20 < int(found[1]) <= 50  # of two runs; programs that do not run are not counted
+    assert (
+        found and 20 < int(found[1]) <= 50
+    )  # of two runs; programs that do not run are not counted
 
 
 def test_a_rule_that_another_keeps_from_matching_is_named() -> None:
@@ -281,7 +336,11 @@ def test_laws_that_apply_a_rule_many_times_name_it_too() -> None:
 
 def test_programs_that_no_exporter_gives_are_not_drawn() -> None:
     # How many parts there are differs with the size: with one that grows, those that the pattern joins are not all.
-    joined = of(lambda x: torch.cat([(c := x.chunk(3, -1))[0], c[1]], -1), lambda m, x: x, where=is_joined_again)
+    joined = of(
+        lambda x: torch.cat([(c := x.chunk(3, -1))[0], c[1]], -1),
+        lambda m, x: x,
+        where=is_joined_again,
+    )
     assert check_rule(joined, laws=SOME, examples=40, seed=3).changed > 20
 
 

@@ -40,7 +40,9 @@ def is_of(node: Any, target: Any) -> bool:
 
 
 def of_softmax(call: Build, x: Any, dim: int, *_: Any) -> Any:
-    above = call(aten.exp.default, (call(aten.sub.Tensor, (x, call(aten.amax.default, (x, [dim], True)))),))
+    above = call(
+        aten.exp.default, (call(aten.sub.Tensor, (x, call(aten.amax.default, (x, [dim], True)))),)
+    )
     return call(aten.div.Tensor, (above, call(aten.sum.dim_IntList, (above, [dim], True))))
 
 
@@ -48,23 +50,33 @@ X, Y = torch.randn(2, 4), torch.randn(2, 4)
 
 DROPPED: dict[str, tuple[Callable[..., None], Callable[..., Any], tuple[Any, ...]]] = {
     "keepdim": (
-        rewriting(aten.sum.dim_IntList, lambda call, x, dims, *_: call(aten.sum.dim_IntList, (x, dims))),
+        rewriting(
+            aten.sum.dim_IntList, lambda call, x, dims, *_: call(aten.sum.dim_IntList, (x, dims))
+        ),
         lambda x: x.sum(1),
         (X,),
     ),
     "rounding_mode": (
-        rewriting(aten.div.Tensor_mode, lambda call, a, b: call(aten.div.Tensor_mode, (a, b), {"rounding_mode": "floor"})),
+        rewriting(
+            aten.div.Tensor_mode,
+            lambda call, a, b: call(aten.div.Tensor_mode, (a, b), {"rounding_mode": "floor"}),
+        ),
         lambda a, b: torch.div(a, b, rounding_mode="floor"),
         (X, Y),
     ),
     "dtype of softmax": (rewriting(aten.softmax.int, of_softmax), lambda x: x.softmax(-1), (X,)),
     "dims of two transposes": (
-        rewriting(aten.transpose.int, lambda _, x, *__: x.args[0] if is_of(x, aten.transpose.int) else None),
+        rewriting(
+            aten.transpose.int,
+            lambda _, x, *__: x.args[0] if is_of(x, aten.transpose.int) else None,
+        ),
         lambda x: x.transpose(0, 1).transpose(0, 1) + 1,
         (X,),
     ),
     "which number is multiplied with": (
-        rewriting(aten.mul.Tensor, lambda _, x, number: None if isinstance(number, torch.fx.Node) else x),
+        rewriting(
+            aten.mul.Tensor, lambda _, x, number: None if isinstance(number, torch.fx.Node) else x
+        ),
         lambda x: x.sin() * 1.0,
         (X,),
     ),
@@ -80,4 +92,6 @@ DROPPED: dict[str, tuple[Callable[..., None], Callable[..., Any], tuple[Any, ...
 @pytest.mark.parametrize("dropped", DROPPED)
 def test_a_dropped_condition_is_found(dropped: str) -> None:
     a_pass, function, args = DROPPED[dropped]
-    assert survey_pass(a_pass, contract=CLOSE, seed=0, around=[(function, args)], first_only=True, seconds=0).findings
+    assert survey_pass(
+        a_pass, contract=CLOSE, seed=0, around=[(function, args)], first_only=True, seconds=0
+    ).findings

@@ -37,7 +37,10 @@ def answer(ask: Callable[[Program], Any], program: Program) -> Any:
 
 def lowered(program: Program) -> dict[str, str]:
     """Return the code of all modules that a program is lowered to."""
-    return {path: str(getattr(module, "code", "")) for path, module in px.lower(program, state="share").named_modules()}
+    return {
+        path: str(getattr(module, "code", ""))
+        for path, module in px.lower(program, state="share").named_modules()
+    }
 
 
 ASKED: dict[str, Callable[[Program], Any]] = {
@@ -52,7 +55,11 @@ def differences(program: Program) -> list[str]:
     copy = anew(program)
     mine, theirs = px.verify(program), px.verify(copy)
     if mine != theirs or theirs:
-        return [] if mine == theirs else [f"verify: {[*map(str, mine)]}, from nothing {[*map(str, theirs)]}"]
+        return (
+            []
+            if mine == theirs
+            else [f"verify: {[*map(str, mine)]}, from nothing {[*map(str, theirs)]}"]
+        )
     found: list[str] = []
     for name, ask in ASKED.items():
         given, expected = answer(ask, program), answer(ask, copy)
@@ -70,7 +77,9 @@ def same(given: Any, expected: Any) -> bool:
     for name in expected.order:
         ours, theirs = given.graphs[name].metas, expected.graphs[name].metas
         for value, meta in theirs.items():
-            if ("val" in ours[value]) != ("val" in meta) or ("val" in meta and not agrees(ours[value]["val"], meta["val"])):
+            if ("val" in ours[value]) != ("val" in meta) or (
+                "val" in meta and not agrees(ours[value]["val"], meta["val"])
+            ):
                 return False
     return True
 
@@ -89,7 +98,11 @@ def other_operands(program: Program, rand: random.Random) -> Program | None:
     graph = program.graphs[name]
     before = [part.name for part in (*graph.inputs, *graph.nodes[:at])]
     args = [
-        Ref(rand.choice(before)) if type(arg) is Ref and before else rand.randrange(5) if type(arg) is int else arg
+        Ref(rand.choice(before))
+        if type(arg) is Ref and before
+        else rand.randrange(5)
+        if type(arg) is int
+        else arg
         for arg in node.args
     ]
     nodes = (*graph.nodes[:at], node.evolve(args=tuple(args)), *graph.nodes[at + 1 :])
@@ -104,7 +117,9 @@ def copied_graph(program: Program, rand: random.Random) -> Program:
 
 def corrupted(program: Program, rand: random.Random) -> Program | None:
     """Make some field of a valid program wrong."""
-    return None if px.verify(program) else rand.choice(CORRUPTORS).apply(program, rand.randrange(1000))
+    return (
+        None if px.verify(program) else rand.choice(CORRUPTORS).apply(program, rand.randrange(1000))
+    )
 
 
 EDITS: tuple[Edited, ...] = (other_operands, copied_graph, *[corrupted] * 4)
@@ -122,7 +137,9 @@ def faults(program: px.Program, seed: int, length: int = 6) -> list[str]:
         if after is None:
             continue
         if rand.random() < 0.7:
-            found += [f"after {getattr(edit, '__name__', edit)}: {line}" for line in differences(after)]
+            found += [
+                f"after {getattr(edit, '__name__', edit)}: {line}" for line in differences(after)
+            ]
         if not px.verify(after) or edit is not corrupted:
             versions.append(after)
     return found
@@ -142,7 +159,10 @@ def test_edited_real_programs_are_as_made_from_nothing() -> None:
 def found() -> bool:
     """Return whether the law finds something wrong, or an answer fails."""
     try:
-        return any(faults(program, seed) for program, seed in (*drawn("deduplicated", 40), *drawn("tree", 40)))
+        return any(
+            faults(program, seed)
+            for program, seed in (*drawn("deduplicated", 40), *drawn("tree", 40))
+        )
     except (KeyError, IndexError, ValueError):
         return True
 

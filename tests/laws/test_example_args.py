@@ -18,16 +18,28 @@ from tests.models import exported
 class Many(nn.Module):
     """Takes tensors of several dtypes, a size twice, and a literal."""
 
-    def forward(self, x: torch.Tensor, ids: torch.Tensor, mask: torch.Tensor, z: torch.Tensor, times: int) -> torch.Tensor:
+    def forward(
+        self, x: torch.Tensor, ids: torch.Tensor, mask: torch.Tensor, z: torch.Tensor, times: int
+    ) -> torch.Tensor:
         return (x[ids] * mask * z.real).sum() * times
 
 
 def test_leaves_have_the_types_that_the_signature_says() -> None:
-    args = (torch.randn(3, 4), torch.tensor([0, 2]), torch.tensor(True), torch.randn(1, dtype=torch.complex64), 3)
+    args = (
+        torch.randn(3, 4),
+        torch.tensor([0, 2]),
+        torch.tensor(True),
+        torch.randn(1, dtype=torch.complex64),
+        3,
+    )
     program = px.import_ep(exported(Many(), *args))
     made, generator = example_args(program), torch.get_rng_state()
-    facts: list[Any] = [(leaf.dtype, leaf.shape) if isinstance(leaf, torch.Tensor) else leaf for leaf in args]
-    assert [(leaf.dtype, leaf.shape) if isinstance(leaf, torch.Tensor) else leaf for leaf in made] == facts
+    facts: list[Any] = [
+        (leaf.dtype, leaf.shape) if isinstance(leaf, torch.Tensor) else leaf for leaf in args
+    ]
+    assert [
+        (leaf.dtype, leaf.shape) if isinstance(leaf, torch.Tensor) else leaf for leaf in made
+    ] == facts
     assert value_differences(example_args(program), made) == []
     assert value_differences(example_args(program, seed=1), made) != []
     assert torch.equal(torch.get_rng_state(), generator), "torch's own generator stays"
@@ -45,12 +57,18 @@ def test_sizes_are_those_of_the_export_or_fit_the_guards() -> None:
 def test_numbers_and_objects() -> None:
     def takes(kind: Any) -> px.Program:
         graph = px.Graph((px.Input("x"),), (), (px.Ref("x"),))
-        return px.Program.of({"": graph}, signature=px.ir.Signature((px.ir.UserInput(kind, "x"),), (px.ir.UserOutput(),)))
+        return px.Program.of(
+            {"": graph},
+            signature=px.ir.Signature((px.ir.UserInput(kind, "x"),), (px.ir.UserOutput(),)),
+        )
 
     given = [example_args(takes(px.ir.NumberType(kind)))[0] for kind in ("int", "float", "bool")]
     assert [type(number) for number in given] == [int, float, bool]
     assert example_args(takes(px.ir.LiteralType(px.ir.Items([1, 2])))) == [[1, 2]]
-    with pytest.raises(px.errors.UnsupportedProgram, match=r"the input 'x' is an object \(a lamp\), which cannot be generated"):
+    with pytest.raises(
+        px.errors.UnsupportedProgram,
+        match=r"the input 'x' is an object \(a lamp\), which cannot be generated",
+    ):
         example_args(takes(px.ir.ObjectType("a lamp")))
 
 

@@ -41,7 +41,10 @@ def programs() -> tuple[px.Program, ...]:
 @cache
 def meanings() -> tuple[Meaning, ...]:
     """Return what the cases mean, as the evaluator has it."""
-    return tuple(tensor_meaning(program, case.calls) for program, case in zip(programs(), cases(), strict=True))
+    return tuple(
+        tensor_meaning(program, case.calls)
+        for program, case in zip(programs(), cases(), strict=True)
+    )
 
 
 def shown(case: Exported, wrong: list[str]) -> str:
@@ -78,14 +81,18 @@ def differences(meaning: Meaning, expected: Meaning) -> list[str]:
     """Return how two meanings differ; state is compared by name, but for unchanged constants."""
     found = meaning_differences(meaning, expected, what=("outputs", "inputs"))
     mine, theirs = dict(meaning.state), dict(expected.state)
-    found += [f"state: {name}" for name in mine.keys() & theirs.keys() if mine[name] != theirs[name]]
+    found += [
+        f"state: {name}" for name in mine.keys() & theirs.keys() if mine[name] != theirs[name]
+    ]
     if dict(meaning.effects)["emitted"] != dict(expected.effects)["emitted"]:
         found.append(f"effects: got {meaning.effects}, expected {expected.effects}")
     return found
 
 
 @pytest.mark.parametrize("to", ["graph_module", "interpreter"])
-def test_lowered_modules_mean_what_their_programs_do(to: Literal["graph_module", "interpreter"]) -> None:
+def test_lowered_modules_mean_what_their_programs_do(
+    to: Literal["graph_module", "interpreter"],
+) -> None:
     for case, program, meaning in zip(cases(), programs(), meanings(), strict=True):
         module = px.lower(px.transform(program), to=to)
         wrong = differences(called_meaning(module, case.ep, case.calls), meaning)
@@ -100,8 +107,11 @@ def test_they_shrink_to_a_page() -> None:
 
     def is_met(case: Exported) -> bool:
         return any(
-            node.target is torch.ops.aten.add.out and len(node.meta["nn_module_stack"]) > 1 for node in case.ep.graph.nodes
+            node.target is torch.ops.aten.add.out and len(node.meta["nn_module_stack"]) > 1
+            for node in case.ep.graph.nodes
         )
 
     found = find(exported_programs(), is_met, settings=options)
-    assert len([node for node in found.ep.graph.nodes if node.op == "call_function"]) <= 3, found.ep.graph
+    assert len([node for node in found.ep.graph.nodes if node.op == "call_function"]) <= 3, (
+        found.ep.graph
+    )

@@ -38,7 +38,12 @@ def program() -> px.Program:
 
 
 def with_operator(program: px.Program, name: str, operator: object) -> px.Program:
-    nodes = tuple([evolve(node, do=px.op(operator)) if node.name == name else node for node in program.main.nodes])
+    nodes = tuple(
+        [
+            evolve(node, do=px.op(operator)) if node.name == name else node
+            for node in program.main.nodes
+        ]
+    )
     return program.with_main(evolve(program.main, nodes=nodes))
 
 
@@ -95,7 +100,9 @@ def test_what_raises(program: px.Program) -> None:
 
 
 def test_a_tolerance(program: px.Program) -> None:
-    close = px.rule(lambda x: torch.relu(x)).becomes(lambda m, x: torch.clamp_min(x, 0) * 1.000001)(program)
+    close = px.rule(lambda x: torch.relu(x)).becomes(lambda m, x: torch.clamp_min(x, 0) * 1.000001)(
+        program
+    )
     assert px.first_difference(program, close, (X,)) is not None
     assert px.first_difference(program, close, (X,), rtol=1e-3, atol=1e-3) is None
 
@@ -119,7 +126,9 @@ def test_transformations_leave_no_difference() -> None:
                     assert found is None, f"{entry.transformation.name}: {found} {leaves}"
 
 
-def _args(program: px.Program, leaves: object) -> tuple[tuple[object, ...], dict[str, object]] | None:
+def _args(
+    program: px.Program, leaves: object
+) -> tuple[tuple[object, ...], dict[str, object]] | None:
     spec = program.signature.in_spec
     if spec is None:
         return None
@@ -130,5 +139,7 @@ def _args(program: px.Program, leaves: object) -> tuple[tuple[object, ...], dict
 def test_hypothesis_is_not_needed() -> None:
     code = "import sys; sys.modules['hypothesis'] = None\nimport purefx as px\np = px.Program.of({'': px.Graph((), (), ())})\n"
     code += "assert px.first_difference(p, p, ()) is None"
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr

@@ -39,7 +39,11 @@ def fused_faults(program: Program, steps: Sequence[Pass], together: Pass) -> lis
 
 def different_results(given: Program, expected: Program) -> Iterator[str]:
     """Yield how two results of one program differ."""
-    if list(given.graphs) != list(expected.graphs) or given != expected or str(given) != str(expected):
+    if (
+        list(given.graphs) != list(expected.graphs)
+        or given != expected
+        or str(given) != str(expected)
+    ):
         yield f"the program is\n{given}\nand not\n{expected}"
         return
     if given.checked != expected.checked:
@@ -54,7 +58,9 @@ def different_results(given: Program, expected: Program) -> Iterator[str]:
 
 
 def _different_metas(name: str, given: Graph, expected: Graph) -> Iterator[str]:
-    for mine, theirs in zip((*given.inputs, *given.nodes), (*expected.inputs, *expected.nodes), strict=True):
+    for mine, theirs in zip(
+        (*given.inputs, *given.nodes), (*expected.inputs, *expected.nodes), strict=True
+    ):
         if list(mine.meta) != list(theirs.meta):
             yield f"{name!r} / {mine.name}: meta has {list(mine.meta)}, not {list(theirs.meta)}"
             continue
@@ -114,7 +120,9 @@ CIRCLES = "\n".join(
 
 @pytest.mark.filterwarnings("ignore::purefx.errors.FlatCallWarning")
 def test_bodies_with_calls_that_stay_flat_are_equal_only_if_the_calls_are() -> None:
-    assert fused_faults(tree(f'graph @""(x) {{\n{CIRCLES}\nreturn (sn,)\n}}'), STEPS, TOGETHER) == []
+    assert (
+        fused_faults(tree(f'graph @""(x) {{\n{CIRCLES}\nreturn (sn,)\n}}'), STEPS, TOGETHER) == []
+    )
 
 
 def test_the_default_pipeline_is_its_steps() -> None:

@@ -15,7 +15,16 @@ import purefx as px
 from purefx.errors import FxPassError
 from purefx.laws.asking import LawBroken
 from purefx.laws.checking import NothingChecked, WrongQuestion
-from purefx.laws.fx_passes import ANYTHING, FUNCTIONAL, INFERENCE, POINTWISE, Contract, PassReport, check_fx_pass, survey_pass
+from purefx.laws.fx_passes import (
+    ANYTHING,
+    FUNCTIONAL,
+    INFERENCE,
+    POINTWISE,
+    Contract,
+    PassReport,
+    check_fx_pass,
+    survey_pass,
+)
 from purefx.laws.tiers import share
 
 aten: Any = torch.ops.aten
@@ -29,28 +38,40 @@ def rebuilt(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
 
 
 def calls(module: torch.fx.GraphModule, *targets: Any) -> list[torch.fx.Node]:
-    return [node for node in module.graph.nodes if node.op == "call_function" and (not targets or node.target in targets)]
+    return [
+        node
+        for node in module.graph.nodes
+        if node.op == "call_function" and (not targets or node.target in targets)
+    ]
 
 
 @pytest.mark.parametrize(
-    "contract", [ANYTHING, FUNCTIONAL, INFERENCE, POINTWISE], ids=["any", "functional", "inference", "plain"]
+    "contract",
+    [ANYTHING, FUNCTIONAL, INFERENCE, POINTWISE],
+    ids=["any", "functional", "inference", "plain"],
 )
 def test_the_same_graph_made_anew_is_right(contract: Contract) -> None:
     """The programs are within the contract."""
     operators = set[str]()
 
     def looked_at(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
-        operators.update(node.do.name for _, node in px.import_fx(module).nodes() if isinstance(node.do, px.Op))
+        operators.update(
+            node.do.name for _, node in px.import_fx(module).nodes() if isinstance(node.do, px.Op)
+        )
         return rebuilt(module)
 
     report = survey_pass(looked_at, contract=contract, examples=EXAMPLES)
     assert report.wrong == 0
     assert report.right == report.drawn > EXAMPLES // 3
     if contract is not ANYTHING:
-        writes = {name for name in operators if name.split(".")[-2].endswith("_") and "_print" not in name}
+        writes = {
+            name for name in operators if name.split(".")[-2].endswith("_") and "_print" not in name
+        }
         assert writes <= ({"aten.copy_.default"} if contract is not POINTWISE else set())
     if not contract.random:
-        assert operators.isdisjoint({"aten.rand_like.default", "aten.bernoulli.p", "aten.native_dropout.default"})
+        assert operators.isdisjoint(
+            {"aten.rand_like.default", "aten.bernoulli.p", "aten.native_dropout.default"}
+        )
     if not contract.regions:
         assert not any(name.startswith("higher_order.") for name in operators)
 
@@ -87,7 +108,11 @@ def without_assertions(module: torch.fx.GraphModule) -> None:
 
 def clones_results(module: torch.fx.GraphModule) -> None:
     output = module.graph.output_node()
-    for node in [node for node in output.all_input_nodes if node.target in (aten.expand.default, aten.select.int)]:
+    for node in [
+        node
+        for node in output.all_input_nodes
+        if node.target in (aten.expand.default, aten.select.int)
+    ]:
         with module.graph.inserting_before(output):
             output.replace_input_with(node, module.graph.call_function(aten.clone.default, (node,)))
 
@@ -136,13 +161,24 @@ MISTAKES: dict[str, tuple[Any, Contract]] = {
 }
 
 
-@pytest.mark.parametrize("law", ["meaning", *[pytest.param(law, marks=pytest.mark.deep) for law in MISTAKES if law != "meaning"]])
+@pytest.mark.parametrize(
+    "law",
+    [
+        "meaning",
+        *[pytest.param(law, marks=pytest.mark.deep) for law in MISTAKES if law != "meaning"],
+    ],
+)
 def test_a_mistake_of_each_kind_is_found(law: str) -> None:
     a_pass, contract = MISTAKES[law]
     report = survey_pass(a_pass, contract=contract, examples=MANY, seed=0, seconds=1)
     assert law in [found.law for found in report.findings], report
     found = next(found for found in report.findings if found.law == law)
-    assert str(px.parse(found.program.text(), state={name: found.program.state[name].value for name in found.program.state}))
+    assert str(
+        px.parse(
+            found.program.text(),
+            state={name: found.program.state[name].value for name in found.program.state},
+        )
+    )
 
 
 def test_a_pass_that_drops_assertions_says_so_in_its_contract() -> None:
@@ -156,17 +192,26 @@ def test_a_pass_that_drops_assertions_says_so_in_its_contract() -> None:
         one, other = calls(module, aten._assert_async.msg)
         other.append(one)
 
-    programs, functional = [(Checked(), (torch.ones(2), torch.ones(2)))], Contract(writes="at the end", aliasing=False)
+    programs, functional = (
+        [(Checked(), (torch.ones(2), torch.ones(2)))],
+        Contract(writes="at the end", aliasing=False),
+    )
     with pytest.raises(LawBroken, match="it no longer asserts 'first'"):
         check_fx_pass(without_assertions, programs=programs, examples=0)
-    with pytest.raises(LawBroken, match="it asserts 'second', 'first', instead of 'first', 'second'"):
+    with pytest.raises(
+        LawBroken, match="it asserts 'second', 'first', instead of 'first', 'second'"
+    ):
         check_fx_pass(turned_around, programs=programs, examples=0)
     with pytest.raises(LawBroken, match="no longer asserts"):
         check_fx_pass(without_assertions, contract=functional, examples=EXAMPLES, seed=0)
-    report = check_fx_pass(without_assertions, contract=functional.without("assertions"), examples=EXAMPLES, seed=0)
+    report = check_fx_pass(
+        without_assertions, contract=functional.without("assertions"), examples=EXAMPLES, seed=0
+    )
     assert 0 < report.changed <= report.right == report.drawn
     with pytest.raises(LawBroken, match="breaks the law 'effects'"):
-        check_fx_pass(without_prints, contract=functional.without("assertions"), examples=MANY, seed=0)
+        check_fx_pass(
+            without_prints, contract=functional.without("assertions"), examples=MANY, seed=0
+        )
 
 
 def test_what_holds_in_any_call_need_not_be_asserted_and_more_may_be() -> None:
@@ -184,7 +229,9 @@ def test_what_holds_in_any_call_need_not_be_asserted_and_more_may_be() -> None:
                 module.graph.call_function(aten._assert_async.msg, node.args)
 
     contract = ANYTHING.without("aliasing")
-    report = survey_pass(otherwise, around=[(checked, (torch.ones(2),))], examples=EXAMPLES, contract=contract)
+    report = survey_pass(
+        otherwise, around=[(checked, (torch.ones(2),))], examples=EXAMPLES, contract=contract
+    )
     assert report.wrong == 0 < report.changed, report
 
 
@@ -192,11 +239,17 @@ def test_merged_draws_are_found_and_draws_that_change_places_are_not() -> None:
     contract = Contract(writes="at the end", aliasing=False, effects=False)
     with pytest.raises(LawBroken, match="random numbers"):
         check_fx_pass(
-            CSEPass(), contract=contract, around=[(lambda x: torch.rand_like(x) - torch.rand_like(x), (torch.ones(2),))]
+            CSEPass(),
+            contract=contract,
+            around=[(lambda x: torch.rand_like(x) - torch.rand_like(x), (torch.ones(2),))],
         )
 
     def reordered(module: torch.fx.GraphModule) -> None:
-        draws = [node for node in calls(module, aten.rand_like.default) if node.all_input_nodes[0].op == "placeholder"]
+        draws = [
+            node
+            for node in calls(module, aten.rand_like.default)
+            if node.all_input_nodes[0].op == "placeholder"
+        ]
         for node in draws[1:]:
             draws[0].prepend(node)
 
@@ -211,7 +264,9 @@ def test_numbers_in_another_layout_are_no_mistake() -> None:
                 node.replace_input_with(
                     node.all_input_nodes[0],
                     module.graph.call_function(
-                        aten.clone.default, (node.all_input_nodes[0],), {"memory_format": torch.contiguous_format}
+                        aten.clone.default,
+                        (node.all_input_nodes[0],),
+                        {"memory_format": torch.contiguous_format},
                     ),
                 )
 
@@ -219,18 +274,27 @@ def test_numbers_in_another_layout_are_no_mistake() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return torch.rand_like(x.t())
 
-    report = survey_pass(contiguous, programs=[(Drawn(), (torch.ones(2, 3),))], examples=0, contract=ANYTHING.without("values"))
+    report = survey_pass(
+        contiguous,
+        programs=[(Drawn(), (torch.ones(2, 3),))],
+        examples=0,
+        contract=ANYTHING.without("values"),
+    )
     assert report.wrong == 0, report.findings[0].error
 
 
 def test_a_pass_of_torch_is_right_within_its_contract_and_wrong_outside() -> None:
     assert survey_pass(CSEPass(), contract=INFERENCE, examples=EXAMPLES).wrong == 0
     with pytest.raises(LawBroken) as error:
-        check_fx_pass(legalize_graph, around=[(lambda x: x.sin() * 2, (torch.ones(2),))], examples=40, seed=1)
+        check_fx_pass(
+            legalize_graph, around=[(lambda x: x.sin() * 2, (torch.ones(2),))], examples=40, seed=1
+        )
     assert "legalize_graph breaks the law" in str(error.value)
     case: Any = error.value.case
     assert len(case.program.main.nodes) < 7
-    assert error.value.__notes__ == ["The programs: around the examples, within the contract, examples=40, seed=1."]
+    assert error.value.__notes__ == [
+        "The programs: around the examples, within the contract, examples=40, seed=1."
+    ]
 
 
 def test_a_branch_that_is_given_by_name_means_the_same() -> None:
@@ -243,7 +307,11 @@ def test_a_branch_that_is_given_by_name_means_the_same() -> None:
         node.kwargs = dict(zip(("pred", "true_fn", "false_fn", "operands"), node.args, strict=True))
         node.args = ()
 
-    report = survey_pass(by_name, programs=[(Branches(), (torch.ones(2),)), (Branches(), (-torch.ones(2),))], examples=0)
+    report = survey_pass(
+        by_name,
+        programs=[(Branches(), (torch.ones(2),)), (Branches(), (-torch.ones(2),))],
+        examples=0,
+    )
     assert (report.right, report.raised, report.refused) == (2, {}, {}), report
 
 
@@ -266,7 +334,9 @@ def test_what_was_not_checked_is_said() -> None:
         check_fx_pass(lambda module: None, examples=5)
     with pytest.raises(NothingChecked, match="KeyError 5") as error:
         check_fx_pass(raises, examples=5)
-    assert "raise KeyError(module)" in str(error.value) and "on the program\nprogram {" in str(error.value)
+    assert "raise KeyError(module)" in str(error.value) and "on the program\nprogram {" in str(
+        error.value
+    )
     assert "laws/fx_passes" not in str(error.value)  # no frame of ours
     with pytest.raises(FxPassError, match="is a class"):
         check_fx_pass(CSEPass, examples=5)
@@ -284,7 +354,14 @@ def test_exported_programs() -> None:
     def decomposed(ep: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
         return ep.run_decompositions({})
 
-    contract = Contract(writes="at the end", aliasing=False, regions=False, effects=False, dynamic=False, values=False)
+    contract = Contract(
+        writes="at the end",
+        aliasing=False,
+        regions=False,
+        effects=False,
+        dynamic=False,
+        values=False,
+    )
     report = survey_pass(decomposed, over="exported_program", contract=contract, examples=share(8))
     assert isinstance(report, PassReport)
     assert report.wrong == 0, report.findings[0].error

@@ -30,7 +30,9 @@ def drawn(contract: Contract, examples: int, around: list[Any]) -> list[Case]:
 
 def test_patterns_are_tried_on_other_types_and_sizes() -> None:
     seeds = seeds_of([ADDED])
-    kinds = {tuple((one.value.dtype, tuple(one.value.shape)) for _, one in seed.leaves) for seed in seeds}
+    kinds = {
+        tuple((one.value.dtype, tuple(one.value.shape)) for _, one in seed.leaves) for seed in seeds
+    }
     assert ((torch.float32, (2, 3)), (torch.float32, (3,))) in kinds
     assert ((torch.float32, (2, 3)), (torch.float32, (1,))) in kinds, "broadcast"
     assert ((torch.float32, (2, 3)), (torch.float64, (3,))) in kinds, "promoted"
@@ -40,13 +42,20 @@ def test_patterns_are_tried_on_other_types_and_sizes() -> None:
 def test_arguments_are_drawn_for_the_pattern_of_a_rule() -> None:
     seeds = seeds_of([px.rule(lambda x: aten.argmax.default(x, 0))])
     assert all("aten.argmax.default" in str(node.do) for seed in seeds for node in seed.nodes)
-    assert len({(one.value.dtype, tuple(one.value.shape)) for seed in seeds for _, one in seed.leaves}) > 4
+    assert (
+        len({(one.value.dtype, tuple(one.value.shape)) for seed in seeds for _, one in seed.leaves})
+        > 4
+    )
 
 
 def test_programs_hold_the_pattern_and_something_around_it() -> None:
     cases = drawn(ANYTHING, 40, [ADDED])
     held = [names(case.program) for case in cases]
-    assert sum({"aten.add.Tensor", "aten.mul.Tensor"} <= set(each) for each in held) > len(cases) // 2 > 10
+    assert (
+        sum({"aten.add.Tensor", "aten.mul.Tensor"} <= set(each) for each in held)
+        > len(cases) // 2
+        > 10
+    )
     together = {name for each in held for name in each}
     assert {"aten.add_.Tensor", "aten.clone.default"} & together, "writes, copies"
     assert {"aten.transpose.int", "aten.slice.Tensor", "aten.expand.default"} & together, "views"
@@ -55,7 +64,11 @@ def test_programs_hold_the_pattern_and_something_around_it() -> None:
     assert any(len(case.program.graphs) > 1 for case in cases), "branches"
 
 
-@pytest.mark.parametrize("contract", [INFERENCE, POINTWISE, Contract(writes="nowhere")], ids=["inference", "plain", "no writes"])
+@pytest.mark.parametrize(
+    "contract",
+    [INFERENCE, POINTWISE, Contract(writes="nowhere")],
+    ids=["inference", "plain", "no writes"],
+)
 def test_programs_are_within_the_contract(contract: Contract) -> None:
     cases = drawn(contract, 20, [ADDED])
     assert len(cases) > 10
@@ -73,7 +86,9 @@ def test_modules_and_programs_are_examples(kind: str) -> None:
     ep = exported(block, x)
     source = {"module": block, "exported": ep, "program": px.transform(px.import_ep(ep))}[kind]
     cases = drawn(ANYTHING, 12, [(source, (x,))])
-    assert any("aten.linear.default" in names(case.program) and case.program.state.order for case in cases)
+    assert any(
+        "aten.linear.default" in names(case.program) and case.program.state.order for case in cases
+    )
     assert seeds_of([(block, (x,), {"scale": 2.0})])[0].nodes[-1].args[1] == 2.0
 
 
@@ -86,13 +101,22 @@ def without_double_negation(module: torch.fx.GraphModule) -> None:
 
 def test_a_mistake_that_hardly_any_drawn_program_shows_is_found_and_small() -> None:
     around = [(lambda x: torch.neg(torch.neg(x)), (torch.ones(2, 3),))]
-    report = survey_pass(without_double_negation, contract=ANYTHING.without("aliasing"), around=around, examples=40, seconds=1.0)
+    report = survey_pass(
+        without_double_negation,
+        contract=ANYTHING.without("aliasing"),
+        around=around,
+        examples=40,
+        seconds=1.0,
+    )
     assert report.changed > report.drawn // 3
     found = {each.law: each for each in report.findings}
     assert "meaning" in found, "a write between what is read and its use"
     assert len(names(found["meaning"].program)) <= 4
     assert "around the examples" in found["meaning"].error.__notes__[0]
-    assert survey_pass(without_double_negation, contract=INFERENCE, around=around, examples=30).wrong == 0
+    assert (
+        survey_pass(without_double_negation, contract=INFERENCE, around=around, examples=30).wrong
+        == 0
+    )
 
 
 @pytest.mark.parametrize(

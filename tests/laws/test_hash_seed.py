@@ -49,7 +49,9 @@ def found(jobs: dict[str, list[str]]) -> dict[str, Any]:
     known["import"] = [px.digest(imported), list(imported.order), imported.text()]
     bodies = {f"m.{i}": px.Graph((), ()) for i in range(20)}
     calls = tuple(px.Node(f"c{i}", px.Call(px.Frame(f"m.{i}"), f"m.{i}")) for i in range(10))
-    known["print"] = px.Program.of({**bodies, "": px.Graph((), calls)}, facts=frozenset(map(str, range(20)))).text()
+    known["print"] = px.Program.of(
+        {**bodies, "": px.Graph((), calls)}, facts=frozenset(map(str, range(20)))
+    ).text()
     return known
 
 

@@ -33,14 +33,20 @@ STAGES = ("tokens", "flat", "in place", "sunk")
 
 @pytest.fixture(scope="module")
 def joints() -> list[px.Program]:
-    return [program for number, stage in enumerate(STAGES) for program in examples_of(joint_programs(stage), share(16), number)]
+    return [
+        program
+        for number, stage in enumerate(STAGES)
+        for program in examples_of(joint_programs(stage), share(16), number)
+    ]
 
 
 @pytest.mark.parametrize("law", JOINT_LAWS, ids=lambda law: law.name)
 def test_law_of_partitions(law: JointLaw, joints: list[px.Program]) -> None:
     for number, program in enumerate(joints):
         policy = POLICIES[number % len(POLICIES)]
-        assert not law.check(lambda joint, policy=policy: training.partition_joint(joint, policy=policy), program)
+        assert not law.check(
+            lambda joint, policy=policy: training.partition_joint(joint, policy=policy), program
+        )
 
 
 def test_partitions_save_recompute_and_copy(joints: list[px.Program]) -> None:
@@ -58,7 +64,9 @@ def cut_or_none(program: px.Program, policy: training.Policy) -> training.Partit
         return None
 
 
-def eager_steps(module: torch.nn.Module, x: torch.Tensor, tangents: list[list[torch.Tensor]]) -> list[Any]:
+def eager_steps(
+    module: torch.nn.Module, x: torch.Tensor, tangents: list[list[torch.Tensor]]
+) -> list[Any]:
     """Return what eager gives: for each call the results, the gradients by parameter, and that of the argument."""
     found: list[Any] = []
     for given in tangents:
@@ -66,18 +74,27 @@ def eager_steps(module: torch.nn.Module, x: torch.Tensor, tangents: list[list[to
         module.zero_grad()
         results = pytree.tree_leaves(module(mine))
         torch.autograd.backward([result for result in results if result.requires_grad], given)
-        gradients = {name: parameter.grad for name, parameter in module.named_parameters(remove_duplicate=False)}
+        gradients = {
+            name: parameter.grad
+            for name, parameter in module.named_parameters(remove_duplicate=False)
+        }
         found.append(([result.detach() for result in results], gradients, mine.grad))
     return found
 
 
-def compare_with_eager(drawn: JointModule, policy: training.Policy, stage: Any) -> training.Partition:
+def compare_with_eager(
+    drawn: JointModule, policy: training.Policy, stage: Any
+) -> training.Partition:
     """Compare three steps of both halves with eager, bit by bit: results, gradients and state."""
     module, x = drawn.build()
     joint = training.capture_joint(copy.deepcopy(module), (x,))
     users = [spec for spec in joint.signature.inputs if isinstance(spec, px.ir.UserInput)]
     kinds = [spec.type for spec in users if spec.tangent_of is not None]
-    shapes = [[int(str(size)) for size in kind.shape] for kind in kinds if isinstance(kind, px.ir.TensorType)]
+    shapes = [
+        [int(str(size)) for size in kind.shape]
+        for kind in kinds
+        if isinstance(kind, px.ir.TensorType)
+    ]
     torch.manual_seed(7)
     tangents = [[torch.randn(shape) for shape in shapes] for _ in range(3)]
     torch.manual_seed(1)
@@ -91,9 +108,13 @@ def compare_with_eager(drawn: JointModule, policy: training.Policy, stage: Any) 
             backward.load_state_dict(forward.state_dict())
             count = len(made) - len(cut.saved)
             assert all(map(same_contents, made[:count], results))
-            for mine, spec in zip(backward(*made[count:], *given), cut.backward.signature.outputs, strict=True):
+            for mine, spec in zip(
+                backward(*made[count:], *given), cut.backward.signature.outputs, strict=True
+            ):
                 other = gradients[spec.slot] if isinstance(spec, px.ir.StateGradient) else of_x
-                assert same_contents(mine, other) if isinstance(mine, torch.Tensor) else mine is other
+                assert (
+                    same_contents(mine, other) if isinstance(mine, torch.Tensor) else mine is other
+                )
     assert all(map(same_contents, forward.state_dict().values(), module.state_dict().values()))
     return cut
 
@@ -110,6 +131,13 @@ def test_every_policy_gives_what_eager_gives_bit_by_bit(number: int) -> None:
 
 def test_less_memory_never_changes_a_number() -> None:
     drawn = JointModule((1, 0, 9, (5, 7, 3), 10, 11, (2, 8, 14)), form=1, grads=True)
-    policies = (training.save_all(), training.min_cut(), training.budget(200), training.min_cut(recompute="all"))
-    sizes = [compare_with_eager(drawn, policy, lambda joint: joint).saved_bytes for policy in policies]
+    policies = (
+        training.save_all(),
+        training.min_cut(),
+        training.budget(200),
+        training.min_cut(recompute="all"),
+    )
+    sizes = [
+        compare_with_eager(drawn, policy, lambda joint: joint).saved_bytes for policy in policies
+    ]
     assert sizes == sorted(sizes, reverse=True) and sizes[-1] < sizes[0]

@@ -41,7 +41,9 @@ PROMISED: dict[Tier, int] = {"toy": 500, "aten": 500, "modules": 50}
 QUESTIONS = tuple(questions())
 
 
-@pytest.mark.parametrize("number", range(len(QUESTIONS)), ids=[f"{one.tier}, {one}" for one in QUESTIONS])
+@pytest.mark.parametrize(
+    "number", range(len(QUESTIONS)), ids=[f"{one.tier}, {one}" for one in QUESTIONS]
+)
 def test_law(number: int) -> None:
     one = QUESTIONS[number]
     draw = DRAWS[one.tier][number % len(DRAWS[one.tier])]
@@ -62,7 +64,9 @@ def is_broken(transform: Transform, law: Law, case: Case) -> bool:
 def show(one: Question, case: Case, draw: int) -> None:
     """Fail with the smallest program that breaks a law."""
     examples = AT_ONCE[one.tier]
-    ask_laws(one.transform, laws=[one.law], stage=one.stage, tier=one.tier, examples=examples, seed=draw)
+    ask_laws(
+        one.transform, laws=[one.law], stage=one.stage, tier=one.tier, examples=examples, seed=draw
+    )
     pytest.fail(f"{one} is broken on {case.program.text()}, but not when it is asked again")
 
 
@@ -77,14 +81,23 @@ def test_default_pipeline(tier: Tier) -> None:
 @pytest.mark.parametrize("tier", TIERS)
 def test_as_many_programs_as_promised(tier: Tier) -> None:
     assert len({digest(program) for program, _ in programs(tier, "flat")}) >= PROMISED[tier]
-    assert sum(one.tier == tier for one in QUESTIONS) >= len(DRAWS[tier]), "some programs are never asked of"
+    assert sum(one.tier == tier for one in QUESTIONS) >= len(DRAWS[tier]), (
+        "some programs are never asked of"
+    )
 
 
 @cache
 def programs(tier: Tier, stage: Stage) -> list[tuple[px.Program, set[str]]]:
     """Return the programs of a stage on which laws are tested, each with its operators."""
-    drawn = [case.program for draw in DRAWS[tier] for case in drawn_cases(tier, stage, AT_ONCE[tier], draw)]
-    return [(each, {node.do.name for _, node in each.nodes() if isinstance(node.do, px.Op)}) for each in drawn]
+    drawn = [
+        case.program
+        for draw in DRAWS[tier]
+        for case in drawn_cases(tier, stage, AT_ONCE[tier], draw)
+    ]
+    return [
+        (each, {node.do.name for _, node in each.nodes() if isinstance(node.do, px.Op)})
+        for each in drawn
+    ]
 
 
 def as_drawn(tier: Tier) -> list[tuple[px.Program, set[str]]]:
@@ -92,7 +105,10 @@ def as_drawn(tier: Tier) -> list[tuple[px.Program, set[str]]]:
     return programs(tier, "flat" if tier == "toy" else "tokens")
 
 
-@pytest.mark.parametrize(("what", "tier"), [(what, tier) for what, (tiers, _) in REACHED.items() for tier in tiers.split()])
+@pytest.mark.parametrize(
+    ("what", "tier"),
+    [(what, tier) for what, (tiers, _) in REACHED.items() for tier in tiers.split()],
+)
 def test_what_is_hard_is_reached(what: str, tier: Tier) -> None:
     found = sum(REACHED[what][1](program) for program, _ in as_drawn(tier))
     assert found >= LEAST[tier], f"{what}: {found} in {len(as_drawn(tier))} programs"
@@ -100,7 +116,10 @@ def test_what_is_hard_is_reached(what: str, tier: Tier) -> None:
 
 @pytest.mark.parametrize("tier", OPERATORS)
 def test_operators_are_reached(tier: Tier) -> None:
-    counts = {name: sum(any(name in op for op in ops) for _, ops in as_drawn(tier)) for name in OPERATORS[tier]}
+    counts = {
+        name: sum(any(name in op for op in ops) for _, ops in as_drawn(tier))
+        for name in OPERATORS[tier]
+    }
     assert min(counts.values()) >= LEAST[tier], counts
 
 
@@ -132,7 +151,9 @@ def test_laws_are_asked_on_programs_that_are_changed(name: str) -> None:
 
 def share_of(entry: Entry, stage: Stage, draw: int) -> float:
     """Return the share of programs that a transformation changes, among those that laws are asked of."""
-    cases = [aimed_case(case, entry.aim) for case in drawn_cases("toy", stage, AT_ONCE["toy"], draw)]
+    cases = [
+        aimed_case(case, entry.aim) for case in drawn_cases("toy", stage, AT_ONCE["toy"], draw)
+    ]
     found = ask(entry.transformation, (), cases)
     return found.changed / max(found.right, 1)
 
@@ -151,10 +172,14 @@ def test_generic_laws_are_kept_or_exempt_for_a_reason() -> None:
         assert set(entry.exempt) <= names
         assert names <= {law.name for law in entry.laws} | set(entry.exempt)
         assert all(len(reason.split()) > 3 for reason in entry.exempt.values())
-        assert entry.specific, "a transformation that promises nothing of its own is not worth having"
+        assert entry.specific, (
+            "a transformation that promises nothing of its own is not worth having"
+        )
 
 
 def test_laws_have_names_and_sentences() -> None:
-    laws = {(law.name, law.statement): law for entry in REGISTRY for law in entry.laws}.values()  # generic ones with several aims
+    laws = {
+        (law.name, law.statement): law for entry in REGISTRY for law in entry.laws
+    }.values()  # generic ones with several aims
     assert len({law.name for law in laws}) == len(laws)
     assert all(law.statement[0].islower() and not law.statement.endswith(".") for law in laws)

@@ -15,7 +15,12 @@ from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
 import purefx as px
-from purefx.laws import assert_same_as_eager, behaviour_differences, gradient_differences, value_differences
+from purefx.laws import (
+    assert_same_as_eager,
+    behaviour_differences,
+    gradient_differences,
+    value_differences,
+)
 from purefx.laws.oracles import Check
 from purefx.laws.strategies import ModuleTree, module_trees
 from purefx.laws.strategies.recipes import NodeRecipe, Recipe, SlotRecipe
@@ -63,11 +68,18 @@ def test_same_as_eager() -> None:
             raise
         module = px.lower(px.transform(px.import_ep(ep)), to=to)
         try:
-            assert_same_as_eager(module, tree.build(), tree.calls, checks=checks(tree, decomposed=decomposed))
+            assert_same_as_eager(
+                module, tree.build(), tree.calls, checks=checks(tree, decomposed=decomposed)
+            )
         except AssertionError:
-            if all("invented" in told for told in behaviour_differences(ep.module(), tree.build(), tree.calls)):
+            if all(
+                "invented" in told
+                for told in behaviour_differences(ep.module(), tree.build(), tree.calls)
+            ):
                 raise
-            refused.append(f"the exporter is wrong\n{tree}")  # it forgets some writes to buffers that are assigned anew
+            refused.append(
+                f"the exporter is wrong\n{tree}"
+            )  # it forgets some writes to buffers that are assigned anew
 
     same()
     assert len(refused) <= EXAMPLES // 10, "\n\n".join(refused)
@@ -81,8 +93,13 @@ def drawn() -> list[ModuleTree]:
 
 def test_modes_and_gradients_are_drawn() -> None:
     trees = drawn()
-    assert {tree.mode for tree in trees} == {0, 1, 2} and {tree.grads for tree in trees} == {True, False}
-    assert any(re.search(r"NodeRecipe\(kind=7, first=\d+, second=[5-7]", repr(tree)) for tree in trees), "no buffer is assigned"
+    assert {tree.mode for tree in trees} == {0, 1, 2} and {tree.grads for tree in trees} == {
+        True,
+        False,
+    }
+    assert any(
+        re.search(r"NodeRecipe\(kind=7, first=\d+, second=[5-7]", repr(tree)) for tree in trees
+    ), "no buffer is assigned"
 
 
 def test_a_tree_builds_equal_modules_and_equal_arguments() -> None:
@@ -96,7 +113,10 @@ def test_a_tree_builds_equal_modules_and_equal_arguments() -> None:
 
 def test_a_lost_write_is_seen() -> None:
     call = NodeRecipe(5, 0, 1)
-    tree, spoiled = (ModuleTree(Recipe((SlotRecipe(0, 0, 0, 0),), items, (), 0, 0, False)) for items in ((call, call), (call,)))
+    tree, spoiled = (
+        ModuleTree(Recipe((SlotRecipe(0, 0, 0, 0),), items, (), 0, 0, False))
+        for items in ((call, call), (call,))
+    )
     eager = tree.build()
     assert behaviour_differences(copy.deepcopy(eager), eager, tree.calls) == []
     assert behaviour_differences(spoiled.build(), eager, tree.calls) != []

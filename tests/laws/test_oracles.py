@@ -53,7 +53,10 @@ class Model(nn.Module):
         return {"y": y}
 
 
-CALLS: list[tuple[tuple[Any, ...], dict[str, Any]]] = [((torch.ones(2, 3),), {}), ((), {"x": torch.full((2, 3), 0.5)})]
+CALLS: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
+    ((torch.ones(2, 3),), {}),
+    ((), {"x": torch.full((2, 3), 0.5)}),
+]
 
 
 def other_order(model: Model) -> None:
@@ -108,10 +111,18 @@ def on_call(act: Callable[[Model, torch.Tensor], object]) -> Callable[[Model], o
 
 
 BEHAVIOUR: dict[str, Callable[[Model], object]] = {
-    "after 2 calls, state seen: ... 1 of 1 numbers differ": on_call(lambda model, x: model.seen.add_(torch.ones_like(x[0, 0]))),
-    "call 0, arguments after it[0][0]: ... 6 of 6 numbers differ, by up to 0.25": on_call(lambda _, x: x.sub_(0.25)),
-    "call 1, arguments after it[1]['x']: ... 6 of 6 numbers differ, by up to 0.25": on_call(lambda _, x: x.sub_(0.25)),
-    "call 0, output['y']: ": lambda model: model.norm.register_forward_hook(lambda *_: [torch.rand(1)][1:] or None),
+    "after 2 calls, state seen: ... 1 of 1 numbers differ": on_call(
+        lambda model, x: model.seen.add_(torch.ones_like(x[0, 0]))
+    ),
+    "call 0, arguments after it[0][0]: ... 6 of 6 numbers differ, by up to 0.25": on_call(
+        lambda _, x: x.sub_(0.25)
+    ),
+    "call 1, arguments after it[1]['x']: ... 6 of 6 numbers differ, by up to 0.25": on_call(
+        lambda _, x: x.sub_(0.25)
+    ),
+    "call 0, output['y']: ": lambda model: model.norm.register_forward_hook(
+        lambda *_: [torch.rand(1)][1:] or None
+    ),
 }
 
 
@@ -124,8 +135,16 @@ def test_behaviour(says: str) -> None:
 
 def test_gradients() -> None:
     model = Model()
-    detached = spoiled(model, lambda model: model.first.register_forward_hook(lambda _module, _args, result: result.detach()))
-    assert "gradient of norm.weight: got None, expected" in gradient_differences(detached, model, CALLS)[-1]
+    detached = spoiled(
+        model,
+        lambda model: model.first.register_forward_hook(
+            lambda _module, _args, result: result.detach()
+        ),
+    )
+    assert (
+        "gradient of norm.weight: got None, expected"
+        in gradient_differences(detached, model, CALLS)[-1]
+    )
 
 
 @pytest.mark.parametrize(
@@ -149,9 +168,14 @@ def test_values_that_differ(given: object, expected: object, says: str) -> None:
 
 def test_values_that_do_not_differ() -> None:
     nan = torch.tensor([float("nan"), 1.0])
-    assert value_differences([nan, torch.ones(0), "a", None], [nan.clone(), torch.ones(0), "a", None]) == []
+    assert (
+        value_differences([nan, torch.ones(0), "a", None], [nan.clone(), torch.ones(0), "a", None])
+        == []
+    )
     assert value_differences(torch.tensor(1.0), torch.tensor(1.0 + 1e-6), rtol=1e-5) == []
-    assert value_differences(torch.tensor(1.0), torch.tensor(1.1), rtol=1e-5)[0].endswith(": 1 of 1 numbers differ, by up to 0.1")
+    assert value_differences(torch.tensor(1.0), torch.tensor(1.1), rtol=1e-5)[0].endswith(
+        ": 1 of 1 numbers differ, by up to 0.1"
+    )
     told = "value: got int64[] (1), expected int64[] (2): 1 of 1 numbers differ, by up to 1"
     assert value_differences(torch.tensor(1), torch.tensor(2), atol=10.0) == [told]
 
@@ -166,12 +190,18 @@ def test_changes_of_an_exported_program_are_seen() -> None:
         ep.state_dict["weight"].requires_grad_(requires_grad=False)
 
     assert changes_in_export(ep, lambda: None) == []
-    assert changes_in_export(ep, act) == ["meta changed", "tensor weight changed", "the contents of running_mean changed"]
+    assert changes_in_export(ep, act) == [
+        "meta changed",
+        "tensor weight changed",
+        "the contents of running_mean changed",
+    ]
 
 
 def test_changes_of_the_state_of_a_program_are_seen() -> None:
     program = px.import_ep(exported(nn.BatchNorm1d(2).eval(), torch.ones(3, 2)))
-    assert changes_in_program(program, lambda: px.lower(program, state="copy")(torch.ones(3, 2))) == []
+    assert (
+        changes_in_program(program, lambda: px.lower(program, state="copy")(torch.ones(3, 2))) == []
+    )
     changed = changes_in_program(program, lambda: program.state["running_mean"].value.add_(1))
     assert changed == ["the contents of running_mean changed"]
 
@@ -179,10 +209,14 @@ def test_changes_of_the_state_of_a_program_are_seen() -> None:
 def test_what_is_assumed_of_the_sizes_of_a_program_is_seen() -> None:
     """A comparison of a symbolic size installs a guard, and the size is a number from then on."""
     sizes = ({0: torch.export.Dim("d", min=2)},)
-    program = px.import_ep(torch.export.export(nn.ReLU(), (torch.ones(4, 2),), dynamic_shapes=sizes))
+    program = px.import_ep(
+        torch.export.export(nn.ReLU(), (torch.ones(4, 2),), dynamic_shapes=sizes)
+    )
     size = program.main.nodes[0].meta["val"].shape[0]
     assert changes_in_program(program, lambda: px.lower(program)(torch.ones(3, 2))) == []
-    assert changes_in_program(program, lambda: bool(size > 3)) == ["the guards on its sizes changed"]
+    assert changes_in_program(program, lambda: bool(size > 3)) == [
+        "the guards on its sizes changed"
+    ]
     assert "the sizes of its values changed" in changes_in_program(program, lambda: bool(size == 4))
 
 
@@ -237,7 +271,10 @@ def prints(program: px.Program) -> px.Program:
 
 
 def unties(program: px.Program) -> px.Program:
-    slots = {name: evolve(slot, cell=cell, storage=cell) for cell, (name, slot) in enumerate(program.state.pairs)}
+    slots = {
+        name: evolve(slot, cell=cell, storage=cell)
+        for cell, (name, slot) in enumerate(program.state.pairs)
+    }
     return program.evolve(state=px.ir.State(program.state.order, px.ir.pmap(slots)))
 
 
@@ -247,7 +284,13 @@ def has_no_text(program: px.Program) -> px.Program:
 
 
 @pytest.mark.parametrize(
-    ("name", "spoil"), [("threads", keeps_its_work_outside), ("silent", prints), ("state", unties), ("text", has_no_text)]
+    ("name", "spoil"),
+    [
+        ("threads", keeps_its_work_outside),
+        ("silent", prints),
+        ("state", unties),
+        ("text", has_no_text),
+    ],
 )
 def test_each_law_finds_its_mistake(name: str, spoil: Callable[[px.Program], px.Program]) -> None:
     law = LAWS[name]
@@ -268,12 +311,22 @@ def test_gradients_of_programs() -> None:
     program = px.import_ep(exported(nn.Linear(3, 2), torch.ones(2, 3)))
     case = Case(program, calls=[(torch.ones(2, 3),)])
     assert LAWS["gradients"].check(px.transform, case) == []
-    assert sorted(case.computed(tensor_gradients, program)) == ["call 0, bias", "call 0, input 0", "call 0, weight"]
+    assert sorted(case.computed(tensor_gradients, program)) == [
+        "call 0, bias",
+        "call 0, input 0",
+        "call 0, weight",
+    ]
     detach = px.Op("aten.detach.default", target=torch.ops.aten.detach.default)
 
     def cut(program: px.Program) -> px.Program:
-        weight, node = program.main.inputs[0].name, px.Node("cut", detach, (px.Ref(program.main.inputs[0].name),))
-        used = [evolve(n, args=tuple(px.Ref("cut") if a == px.Ref(weight) else a for a in n.args)) for n in program.main.nodes]
+        weight, node = (
+            program.main.inputs[0].name,
+            px.Node("cut", detach, (px.Ref(program.main.inputs[0].name),)),
+        )
+        used = [
+            evolve(n, args=tuple(px.Ref("cut") if a == px.Ref(weight) else a for a in n.args))
+            for n in program.main.nodes
+        ]
         return program.with_main(evolve(program.main, nodes=(node, *used)))
 
     assert "call 0, weight: got None, expected" in LAWS["gradients"].check(cut, case)[0]

@@ -47,7 +47,9 @@ def test_nothing_is_imported_until_it_is_asked_for(pytester: pytest.Pytester) ->
     result.assert_outcomes(passed=1)
 
 
-def test_the_transformation_that_makes_an_invalid_program_is_named(pytester: pytest.Pytester) -> None:
+def test_the_transformation_that_makes_an_invalid_program_is_named(
+    pytester: pytest.Pytester,
+) -> None:
     pytester.makepyfile(BAD)
     pytester.runpytest_inprocess().assert_outcomes(passed=1)
     result = pytester.runpytest_inprocess("--ir-verify-each")
@@ -83,7 +85,11 @@ def test_a_broken_law_is_shown_as_text_without_our_frames(pytester: pytest.Pytes
     result = pytester.runpytest_inprocess()
     result.assert_outcomes(failed=2)
     result.stdout.fnmatch_lines(
-        ["*check_transformation(forgets, examples=20)", "*forgets breaks the law 'valid'*", "*on the program"]
+        [
+            "*check_transformation(forgets, examples=20)",
+            "*forgets breaks the law 'valid'*",
+            "*on the program",
+        ]
     )
     result.stdout.fnmatch_lines(["*case=Case(seed=*) of", "*program {", "*graph @*"])
     result.stdout.no_fnmatch_line("*laws/asking.py*")
@@ -98,7 +104,9 @@ def test_all_is_put_back(pytester: pytest.Pytester) -> None:
 
 
 def test_what_was_invalid_before_is_nobodys_fault() -> None:
-    broken = px.Program.of({"": px.Graph((), (), (px.Ref("nowhere"),)), "lost": px.Graph((), (), ())})
+    broken = px.Program.of(
+        {"": px.Graph((), (), (px.Ref("nowhere"),)), "lost": px.Graph((), (), ())}
+    )
 
     @px.transformation()
     def renames(program: px.Program) -> px.Program:
@@ -134,7 +142,11 @@ def test_a_profile_that_is_none(pytester: pytest.Pytester) -> None:
 @pytest.fixture(name="recorded")
 def _recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:  # pyright: ignore[reportUnusedFunction]
     monkeypatch.setattr(replay, "AT_ONCE", {"toy": 3, "aten": 2})
-    monkeypatch.setattr(replay, "ENTRIES", {key: entry for key, entry in replay.ENTRIES.items() if "sink_state" in key})
+    monkeypatch.setattr(
+        replay,
+        "ENTRIES",
+        {key: entry for key, entry in replay.ENTRIES.items() if "sink_state" in key},
+    )
     counts = replay.record(tmp_path, 1)
     assert counts["results"] >= 8
     assert counts["not stored"] == 0
@@ -147,8 +159,13 @@ def test_nothing_changed(recorded: Path) -> None:
 
 def test_a_result_that_is_another_one_is_shown(recorded: Path) -> None:
     results = json.loads((recorded / "results.json").read_text())
-    key, name = "sink_state at flat", next(name for name in results["sink_state at flat"] if name.endswith(".txt"))
-    results[key][name] = px.parse((recorded / "programs" / name).read_text()).text().replace("toy.", "aten.", 1)
+    key, name = (
+        "sink_state at flat",
+        next(name for name in results["sink_state at flat"] if name.endswith(".txt")),
+    )
+    results[key][name] = (
+        px.parse((recorded / "programs" / name).read_text()).text().replace("toy.", "aten.", 1)
+    )
     (recorded / "results.json").write_text(json.dumps(results))
     (shown,) = replay.differences(recorded)
     assert shown.startswith(f"{key}, {name}:")
@@ -158,7 +175,13 @@ def test_a_result_that_is_another_one_is_shown(recorded: Path) -> None:
 
 def test_the_search_ends_after_its_rounds() -> None:
     stream = io.StringIO()
-    assert main(["--rounds", "1", "--tier", "toy", "--transformation", "outline", "--law", "valid"], stream) == 0
+    assert (
+        main(
+            ["--rounds", "1", "--tier", "toy", "--transformation", "outline", "--law", "valid"],
+            stream,
+        )
+        == 0
+    )
     assert stream.getvalue().endswith(" 1 rounds, 0 failures\n")
 
 
@@ -167,7 +190,13 @@ def test_the_search_shows_a_broken_law_once_and_how_to_find_it_again() -> None:
         return program.with_main(px.Graph(program.main.inputs, (), program.main.output))
 
     stream = io.StringIO()
-    assert search([Question("toy", forgets, "flat", GENERIC[0])], stream, seed=7, seconds=60, rounds=2) == 1
+    assert (
+        search([Question("toy", forgets, "flat", GENERIC[0])], stream, seed=7, seconds=60, rounds=2)
+        == 1
+    )
     told = stream.getvalue()
     assert told.count("forgets breaks the law 'valid'") == 1
-    assert "again: python -m tests.laws.deep --seed 7 --rounds 1 --tier toy --transformation forgets --law 'valid'" in told
+    assert (
+        "again: python -m tests.laws.deep --seed 7 --rounds 1 --tier toy --transformation forgets --law 'valid'"
+        in told
+    )

@@ -29,7 +29,9 @@ Mistake = tuple[Callable[[px.Program], px.Program], Stage, str]
 MISTAKES: list[Mistake] = []
 
 
-def mistake(stage: Stage, law: str) -> Callable[[Callable[[px.Program], px.Program]], Callable[[px.Program], px.Program]]:
+def mistake(
+    stage: Stage, law: str
+) -> Callable[[Callable[[px.Program], px.Program]], Callable[[px.Program], px.Program]]:
     """Register a function as a mistake, with the stage of the programs and the law that finds it."""
 
     def kept(function: Callable[[px.Program], px.Program]) -> Callable[[px.Program], px.Program]:
@@ -47,18 +49,27 @@ def with_nodes(program: px.Program, nodes: list[px.Node]) -> px.Program:
 
 def renamed(arg: Arg, instead: dict[str, str]) -> Arg:
     """Return an argument with other names."""
-    return map_refs(arg, lambda ref: px.Ref(instead[ref.name]) if type(ref) is px.Ref and ref.name in instead else ref)
+    return map_refs(
+        arg,
+        lambda ref: (
+            px.Ref(instead[ref.name]) if type(ref) is px.Ref and ref.name in instead else ref
+        ),
+    )
 
 
 def used(program: px.Program) -> set[str]:
     """Return the values that nodes of the root or its output use."""
-    return {name for node in program.main.nodes for name in node.refs()} | set(program.main.output_refs())
+    return {name for node in program.main.nodes for name in node.refs()} | set(
+        program.main.output_refs()
+    )
 
 
 def without_unused(program: px.Program, op: px.Op) -> px.Program:
     """Return the program without the nodes of an operator that nothing uses."""
     known = used(program)
-    return with_nodes(program, [node for node in program.main.nodes if node.name in known or node.do != op])
+    return with_nodes(
+        program, [node for node in program.main.nodes if node.name in known or node.do != op]
+    )
 
 
 def exchanged(program: px.Program, op: px.Op) -> px.Program:
@@ -80,23 +91,34 @@ mistake("flat", "effects")(lambda program: without_unused(program, toy.EMIT))
 mistake("sunk", "effects")(lambda program: exchanged(program, toy.RAND))
 mistake("sunk", "effects")(lambda program: without_unused(program, toy.RAND))
 mistake("flat", "no-op")(lambda program: program.evolve())
-mistake("flat", "idempotent")(lambda program: program.evolve(facts=program.facts | {f"pass {len(program.facts)}"}))
+mistake("flat", "idempotent")(
+    lambda program: program.evolve(facts=program.facts | {f"pass {len(program.facts)}"})
+)
 
 
 @mistake("sunk", "valid")
 def lifts_without_counting_anew(program: px.Program) -> px.Program:
     result = px.lift_state(program)
-    return result if result is program else result.evolve(signature=evolve(result.signature, inputs=program.signature.inputs))
+    return (
+        result
+        if result is program
+        else result.evolve(signature=evolve(result.signature, inputs=program.signature.inputs))
+    )
 
 
 @mistake("flat", "equivariant")
 def sorts_by_name(program: px.Program) -> px.Program:
-    return min((reordered(program, seed=seed) for seed in range(4)), key=lambda other: [node.name for node in other.main.nodes])
+    return min(
+        (reordered(program, seed=seed) for seed in range(4)),
+        key=lambda other: [node.name for node in other.main.nodes],
+    )
 
 
 @mistake("outlined", "frame")
 def makes_everything_anew(program: px.Program) -> px.Program:
-    return program.evolve(graphs=px.ir.pmap({name: evolve(program.graphs[name]) for name in program.order}))
+    return program.evolve(
+        graphs=px.ir.pmap({name: evolve(program.graphs[name]) for name in program.order})
+    )
 
 
 NUMBERS = itertools.count()
@@ -110,11 +132,15 @@ def counts_on(program: px.Program) -> px.Program:
     made = evolve(node, name=f"made{next(NUMBERS)}")
     new = {node.name: made.name}
     rest = [evolve(other, args=renamed(other.args, new)) for other in program.main.nodes[1:]]
-    return program.with_main(px.Graph(program.main.inputs, (made, *rest), renamed(program.main.output, new)))
+    return program.with_main(
+        px.Graph(program.main.inputs, (made, *rest), renamed(program.main.output, new))
+    )
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("number", range(len(MISTAKES)), ids=lambda number: MISTAKES[number][0].__name__)
+@pytest.mark.parametrize(
+    "number", range(len(MISTAKES)), ids=lambda number: MISTAKES[number][0].__name__
+)
 def test_mistake_is_found(number: int) -> None:
     transform, stage, name = MISTAKES[number]
     law = next(law for law in GENERIC if law.name == name)

@@ -17,7 +17,9 @@ SAMPLE = 18
 NAMES = [rule.name for _, rule in EVERY]
 
 ATTENTION = [
-    rule for kind, rule in EVERY if kind == "attention" and rule.name.startswith("attention") and "heads" not in rule.name
+    rule
+    for kind, rule in EVERY
+    if kind == "attention" and rule.name.startswith("attention") and "heads" not in rule.name
 ]
 
 

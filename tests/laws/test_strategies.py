@@ -22,7 +22,9 @@ SCALAR = px.ir.TensorType(torch.int64, ())
 X = px.ir.UserInput(SCALAR, "x")
 
 
-def program(nodes: list[px.Node], output: tuple[object, ...], outputs: tuple[object, ...] | None = None) -> px.Program:
+def program(
+    nodes: list[px.Node], output: tuple[object, ...], outputs: tuple[object, ...] | None = None
+) -> px.Program:
     """Return a program of two buffers, ``a`` = 1 and ``b`` = 3, as inputs ``p`` and ``q``, and a user input ``x``."""
     slots = {
         "a": px.ir.Slot(px.ir.SlotKind.BUFFER, torch.tensor(1), 0, 0),
@@ -31,7 +33,9 @@ def program(nodes: list[px.Node], output: tuple[object, ...], outputs: tuple[obj
     specs = outputs or tuple(px.ir.UserOutput() for _ in output)
     graph = px.Graph((px.Input("p"), px.Input("q"), px.Input("x")), tuple(nodes), output)
     signature = px.ir.Signature((px.ir.StateInput("a"), px.ir.StateInput("b"), X), specs)
-    return px.Program.of({"": graph}, state=px.ir.State(("a", "b"), px.ir.pmap(slots)), signature=signature)
+    return px.Program.of(
+        {"": graph}, state=px.ir.State(("a", "b"), px.ir.pmap(slots)), signature=signature
+    )
 
 
 def test_swapped_buffers_swap_and_old_values_are_old() -> None:
@@ -42,7 +46,10 @@ def test_swapped_buffers_swap_and_old_values_are_old() -> None:
 
 
 def test_mutated_inputs_are_seen() -> None:
-    meaning = toy_meaning(program([], (px.Ref("p"), px.Ref("x")), (px.ir.InputMutation(2), px.ir.UserOutput())), calls=2)
+    meaning = toy_meaning(
+        program([], (px.Ref("p"), px.Ref("x")), (px.ir.InputMutation(2), px.ir.UserOutput())),
+        calls=2,
+    )
     assert (meaning.outputs, meaning.inputs) == (((3,), (13,)), ((1,), (1,)))
 
 
@@ -80,17 +87,29 @@ def test_effects_come_in_order() -> None:
 
 
 def test_the_state_of_a_body_is_below_the_module_that_it_stands_in() -> None:
-    body = px.Graph((), (px.Node("w", px.Get("w")), px.Node("r", toy.ADD_, (px.Ref("w"), 1))), px.Ref("r"))
+    body = px.Graph(
+        (), (px.Node("w", px.Get("w")), px.Node("r", toy.ADD_, (px.Ref("w"), 1))), px.Ref("r")
+    )
     nodes = (px.Node("y", px.Call(px.Frame("m"), "g")), px.Node("z", px.Call(px.Frame("n"), "g")))
-    slots = {f"{name}.w": px.ir.Slot(px.ir.SlotKind.BUFFER, torch.tensor(cell), cell, cell) for cell, name in enumerate("mn")}
+    slots = {
+        f"{name}.w": px.ir.Slot(px.ir.SlotKind.BUFFER, torch.tensor(cell), cell, cell)
+        for cell, name in enumerate("mn")
+    }
     signature = px.ir.Signature((), (px.ir.UserOutput(), px.ir.UserOutput()))
     main = px.Graph((), nodes, (px.Ref("y"), px.Ref("z")))
-    tree = px.Program.of({"": main, "g": body}, state=px.ir.State(tuple(slots), px.ir.pmap(slots)), signature=signature)
+    tree = px.Program.of(
+        {"": main, "g": body},
+        state=px.ir.State(tuple(slots), px.ir.pmap(slots)),
+        signature=signature,
+    )
     assert toy_meaning(tree, calls=2).outputs == ((1, 2), (2, 3))
 
 
 def test_differences_name_the_fact() -> None:
-    left, right = toy_meaning(program([], (px.Ref("p"),)), calls=1), toy_meaning(program([], (px.Ref("q"),)), calls=1)
+    left, right = (
+        toy_meaning(program([], (px.Ref("p"),)), calls=1),
+        toy_meaning(program([], (px.Ref("q"),)), calls=1),
+    )
     assert meaning_differences(left, right) == ["outputs: got ((1,),), expected ((3,),)"]
     assert meaning_differences(left, right, what=("state",)) == []
 
@@ -115,12 +134,16 @@ def test_real_programs_mean_the_same_at_every_stage_and_as_eager() -> None:
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize(
-    ("strategy", "size"), [(recipes(), 1500), (exported_programs(), 3000), (module_trees(), 3000)], ids=["toy", "aten", "modules"]
+    ("strategy", "size"),
+    [(recipes(), 1500), (exported_programs(), 3000), (module_trees(), 3000)],
+    ids=["toy", "aten", "modules"],
 )
 def test_what_fails_is_shown_at_once(strategy: SearchStrategy[object], size: int) -> None:
     """Hypothesis prints what a test was given when it fails: deep nesting must not take it hours."""
 
-    @settings(max_examples=400, derandomize=True, database=None, deadline=None, phases=[Phase.generate])
+    @settings(
+        max_examples=400, derandomize=True, database=None, deadline=None, phases=[Phase.generate]
+    )
     @given(strategy)
     def fails_on_large_ones(value: object) -> None:
         assert len(repr(value)) < size
@@ -133,7 +156,9 @@ def test_what_fails_is_shown_at_once(strategy: SearchStrategy[object], size: int
 ALL = tuple(entry.transformation for entry in REGISTRY)
 
 
-@pytest.mark.parametrize(("stage", "examples"), [("tokens", 30), ("flat", 30), ("sunk", 15), ("tree", 15)])
+@pytest.mark.parametrize(
+    ("stage", "examples"), [("tokens", 30), ("flat", 30), ("sunk", 15), ("tree", 15)]
+)
 def test_all_transformations_in_any_order(stage: Stage, examples: int) -> None:
     for program, seed in drawn(stage, examples):
         assert walk(program, ALL, seed) == []
@@ -147,7 +172,10 @@ def forgets_after_inline(program: px.Program) -> px.Program:
 
 
 def test_mistakes_that_need_several_steps_are_found() -> None:
-    found = [walk(program, (px.inline, forgets_after_inline), seed) for program, seed in drawn("tree", 20)]
+    found = [
+        walk(program, (px.inline, forgets_after_inline), seed)
+        for program, seed in drawn("tree", 20)
+    ]
     assert any("outputs: got" in "\n".join(wrong) for wrong in found)
 
 

@@ -34,7 +34,9 @@ def walk(program: Program, steps: Sequence[Transform], seed: int, count: int = S
         if kind == 0:
             taken.append(f"renamed(seed={number})")
             program = renamed(program, seed=number)
-            wrong += [] if digest(before) == digest(program) else ["other names give another digest"]
+            wrong += (
+                [] if digest(before) == digest(program) else ["other names give another digest"]
+            )
         elif kind == 1 or not possible:
             taken.append(f"reordered(seed={number})")
             program = reordered(program, seed=number)
@@ -42,7 +44,9 @@ def walk(program: Program, steps: Sequence[Transform], seed: int, count: int = S
             step = draw.choice(possible)
             taken.append(name_of(step))
             program, wrong = _stepped(step, before)
-        wrong = [*wrong, *map(str, verify(program))] or meaning_differences(toy_meaning(program), expected)
+        wrong = [*wrong, *map(str, verify(program))] or meaning_differences(
+            toy_meaning(program), expected
+        )
         if wrong:
             return [f"after {', '.join(taken)}:", *wrong, "from the program", start.text()]
     return []
@@ -61,7 +65,11 @@ def _stepped(step: Transform, before: Program) -> tuple[Program, list[str]]:
     wrong = changes_in_program(before, run)
     trail = given[0].trail
     if isinstance(step, Transformation) and given[0] is not before:
-        grown = len(trail) == len(before.trail) + 1 and trail[-1].name == step.name and trail[-1].before is before
+        grown = (
+            len(trail) == len(before.trail) + 1
+            and trail[-1].name == step.name
+            and trail[-1].before is before
+        )
         wrong += [] if grown else ["the trail did not grow by this step"]
     return given[0], [*wrong, *made_anew(before, given[0])]
 
@@ -69,4 +77,6 @@ def _stepped(step: Transform, before: Program) -> tuple[Program, list[str]]:
 def allowed(program: Program, steps: Sequence[Transform]) -> list[Transform]:
     """Return the steps whose requirements a program meets; a function without requirements can always run."""
     facts = program.facts | observed(program)
-    return [step for step in steps if not isinstance(step, Transformation) or step.lacks(facts) is None]
+    return [
+        step for step in steps if not isinstance(step, Transformation) or step.lacks(facts) is None
+    ]

@@ -81,7 +81,9 @@ class Counting(By):
         return x * self.n
 
 
-Layer = module_class("Layer", lambda self, x: self.act(self.lin(x)), lin=lambda: nn.Linear(4, 4), act=nn.ReLU)
+Layer = module_class(
+    "Layer", lambda self, x: self.act(self.lin(x)), lin=lambda: nn.Linear(4, 4), act=nn.ReLU
+)
 
 
 class Layers(parent(layers=lambda: nn.ModuleList([Layer(), Layer()]))):
@@ -117,7 +119,12 @@ class Around(nn.Module):
         return self.inner(*args, **kwargs) * 2
 
 
-def program_of(model: nn.Module, preserve: tuple[str, ...] = (), way: str = "plain", args: tuple[Any, ...] = (X,)) -> px.Program:
+def program_of(
+    model: nn.Module,
+    preserve: tuple[str, ...] = (),
+    way: str = "plain",
+    args: tuple[Any, ...] = (X,),
+) -> px.Program:
     """Return the program of a copy of a model after the default pipeline."""
     return px.transform(px.import_ep(export(model, args, way=way, preserve=preserve)))
 

@@ -18,7 +18,9 @@ from purefx.ir.operators import op_of
 from purefx.laws.purity import changes_in_process
 from tests.models import imported, module_class, parent
 
-pytestmark = pytest.mark.usefixtures("unverified")  # levels of forward derivatives are not open while values are inferred
+pytestmark = pytest.mark.usefixtures(
+    "unverified"
+)  # levels of forward derivatives are not open while values are inferred
 X = torch.linspace(-1, 1, 4).view(2, 2)
 
 
@@ -156,7 +158,9 @@ PROGRAMS: dict[str, Callable[[], px.Program]] = {
     "vmap": lambda: imported(Mapped(), X),
     "jvp": lambda: imported(Forward(), X),
     "cond": lambda: imported(Branch(), X),
-    "preserved signatures": lambda: imported(Inner(), X, preserve_module_call_signature=("inner", "other")),
+    "preserved signatures": lambda: imported(
+        Inner(), X, preserve_module_call_signature=("inner", "other")
+    ),
     "modules between markers": lambda: px.bodies_to_regions(imported(Inner(), X)),
     "Dynamo: autocast": lambda: seen_by_dynamo(Casts()),
     "Dynamo: vmap": lambda: seen_by_dynamo(Mapped()),
@@ -209,7 +213,9 @@ def broken(program: px.Program) -> Iterator[px.Program]:
         for index in range(len(graph.nodes) + 1):
             if values:
                 stack = graph.nodes[min(index, len(graph.nodes) - 1)].stack
-                node = px.Node(graph.names().fresh("raises"), RAISES, (px.Ref(values[0]),), stack=stack)
+                node = px.Node(
+                    graph.names().fresh("raises"), RAISES, (px.Ref(values[0]),), stack=stack
+                )
                 nodes = (*graph.nodes[:index], node, *graph.nodes[index:])
                 yield program.with_graphs({name: evolve(graph, nodes=nodes)})
 

@@ -93,7 +93,11 @@ def test_an_assignment_is_that_on_the_original(case: str) -> None:
         assert list(module.state_dict()) == list(other.state_dict())
 
 
-@pytest.mark.parametrize("preserve", [(), ("layers.0", "layers.1", "layers.0.act", "layers.1.act")], ids=["flat", "preserved"])
+@pytest.mark.parametrize(
+    "preserve",
+    [(), ("layers.0", "layers.1", "layers.0.act", "layers.1.act")],
+    ids=["flat", "preserved"],
+)
 def test_one_after_another(preserve: tuple[str, ...]) -> None:
     """Parent then child, child then parent, deleted and set again, what was there, siblings; each by all that sets a child."""
     torch.manual_seed(0)
@@ -154,19 +158,30 @@ def test_a_child_that_is_compiled() -> None:
         module.layers[1] = torch.compile(module.layers[1], backend="eager", fullgraph=True)
         assert torch.equal(module(X), model(X))
         module.layers[0] = Plus()
-        assert torch.equal(torch.compile(module, backend="eager", fullgraph=True)(X), model.layers[1](X + 3))
+        assert torch.equal(
+            torch.compile(module, backend="eager", fullgraph=True)(X), model.layers[1](X + 3)
+        )
     torch._dynamo.reset()
 
 
 # Calls a child of its parent, and a child of the root.
-Takes = module_class("Takes", lambda self, x, f, g: self.lin(f(x)) + g(x), lin=lambda: nn.Linear(4, 4))
-Middle = module_class("Middle", lambda self, x, g: self.up(x, self.f, g), f=lambda: nn.Linear(4, 4), up=Takes)
+Takes = module_class(
+    "Takes", lambda self, x, f, g: self.lin(f(x)) + g(x), lin=lambda: nn.Linear(4, 4)
+)
+Middle = module_class(
+    "Middle", lambda self, x, g: self.up(x, self.f, g), f=lambda: nn.Linear(4, 4), up=Takes
+)
 
 
-@pytest.mark.parametrize("wrap", [Around, lambda module: torch.compile(module, backend="eager", fullgraph=True)])
+@pytest.mark.parametrize(
+    "wrap", [Around, lambda module: torch.compile(module, backend="eager", fullgraph=True)]
+)
 def test_a_wrapper_of_a_module_whose_children_call_each_other(wrap: Callable[[Any], Any]) -> None:
     """They still do; above the wrapper, they call the modules that were assigned."""
-    model, new = Parent(lambda p, x: p.a(x, p.g) + 1, a=Middle(), g=nn.Linear(4, 4)), nn.Linear(4, 4)
+    model, new = (
+        Parent(lambda p, x: p.a(x, p.g) + 1, a=Middle(), g=nn.Linear(4, 4)),
+        nn.Linear(4, 4),
+    )
     for module in both(program_of(model)):
         other = copy.deepcopy(model)
         for each in (module, other):
@@ -220,7 +235,9 @@ def test_a_program_is_lowered_as_the_whole_is() -> None:
 def test_a_program_for_dicts_and_keywords() -> None:
     """Its arguments are told by name, so another order of keywords is the same."""
     model, other = Parent(dicts, a=Dicts()), Parent(dicts, a=Dicts(2.0))
-    program = px.import_ep(torch.export.export(Dicts(2.0), ({"a": X, "b": X + 1},), {"more": [X + 2]}))
+    program = px.import_ep(
+        torch.export.export(Dicts(2.0), ({"a": X, "b": X + 1},), {"more": [X + 2]})
+    )
     for module in both(program_of(model, ("a",))):
         module.a = program
         same(module, other)
@@ -267,7 +284,9 @@ def one(child: nn.Module) -> nn.Module:
     return Parent(lambda p, x: p.a(x) + 1, a=child)
 
 
-Refused = tuple[Callable[[], nn.Module], tuple[str, ...], tuple[tuple[str, Callable[[], Any], str], ...]]
+Refused = tuple[
+    Callable[[], nn.Module], tuple[str, ...], tuple[tuple[str, Callable[[], Any], str], ...]
+]
 """A model, what is preserved, and assignments with what the error says."""
 
 CASES: dict[str, Refused] = {
@@ -329,7 +348,11 @@ def test_a_refusal_changes_nothing(case: str) -> None:
 def test_a_list_gets_no_more_modules() -> None:
     """Nobody would call them; where nothing is called, a list is a list."""
     for module in both(program_of(Layers())):
-        for change in (lambda m: m.append(Plus()), lambda m: m.insert(0, Plus()), lambda m: m.extend([Plus()])):
+        for change in (
+            lambda m: m.append(Plus()),
+            lambda m: m.insert(0, Plus()),
+            lambda m: m.extend([Plus()]),
+        ):
             with pytest.raises(px.errors.SwapError, match="would never call a new one"):
                 change(module.layers)
         assert len(module.layers) == 2

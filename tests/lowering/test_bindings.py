@@ -34,7 +34,11 @@ def of(*args: Any, **kwargs: Any) -> Given:
 def examples() -> dict[str, list[Given]]:
     """Return arguments for each operator, by its name; those that have no others take one tensor."""
     torch.manual_seed(0)
-    two, mask, whole = (x(2, 3), x(3)), torch.tensor([[True, False, True]] * 2), torch.tensor([[0, 2, 1]] * 2)
+    two, mask, whole = (
+        (x(2, 3), x(3)),
+        torch.tensor([[True, False, True]] * 2),
+        torch.tensor([[0, 2, 1]] * 2),
+    )
     with_number = [of(*two), of(x(2, 3), 1e-6), of(x(2, 3), 2)]
     heads = (x(1, 2, 3, 4), x(1, 2, 3, 4), x(1, 2, 3, 4))
     image, kernel = x(1, 2, 4, 4), x(3, 2, 3, 3)
@@ -84,8 +88,14 @@ def examples() -> dict[str, list[Given]]:
         "expand_as": [of(x(2, 1), x(2, 3))], "maximum": [of(*two)], "minimum": [of(*two)],
     }  # fmt: skip
     for name in ("eq", "ne", "lt", "le", "gt", "ge"):
-        found |= {f"{name}.Scalar": [of(x(2, 3), 1), of(x(2, 3), 0.5)], f"{name}.Tensor": [of(*two)]}
-    return {f"aten.{name}" if "." in name else f"aten.{name}.default": given for name, given in found.items()}
+        found |= {
+            f"{name}.Scalar": [of(x(2, 3), 1), of(x(2, 3), 0.5)],
+            f"{name}.Tensor": [of(*two)],
+        }
+    return {
+        f"aten.{name}" if "." in name else f"aten.{name}.default": given
+        for name, given in found.items()
+    }
 
 
 def odd(value: Any) -> list[Any]:
@@ -108,7 +118,12 @@ def odd(value: Any) -> list[Any]:
         case [int(), *_]:
             return [[], [0], [7], [-1], [-1, -1], [2, 3, 4], [1] * 5, [2**40], [True], 1, None]
         case [torch.Tensor(), *_]:
-            return [[], [x(7, 5), x(2, 3)], [x(2, 3), torch.ones(2, 3, dtype=torch.int64)], [x(2, 3)] * (AT_MOST + 1)]
+            return [
+                [],
+                [x(7, 5), x(2, 3)],
+                [x(2, 3), torch.ones(2, 3, dtype=torch.int64)],
+                [x(2, 3)] * (AT_MOST + 1),
+            ]
         case torch.dtype():
             return [torch.int64, torch.bool, torch.complex64, torch.bfloat16, None]
         case _:
@@ -148,7 +163,12 @@ def node(operator: Any, given: Given) -> Node:
             return Items(map(arg, value))
         return Ref(f"x{next(names)}") if isinstance(value, torch.Tensor) else value
 
-    return Node("y", op_of(operator), tuple(map(arg, args)), tuple([(key, arg(value)) for key, value in kwargs.items()]))
+    return Node(
+        "y",
+        op_of(operator),
+        tuple(map(arg, args)),
+        tuple([(key, arg(value)) for key, value in kwargs.items()]),
+    )
 
 
 def told(value: Any) -> Any:
@@ -169,7 +189,13 @@ class Log(TorchDispatchMode):
         self.lines: list[Any] = []
 
     def __torch_dispatch__(self, function: Any, _: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.lines.append((str(function), told(args), sorted((key, told(value)) for key, value in (kwargs or {}).items())))
+        self.lines.append(
+            (
+                str(function),
+                told(args),
+                sorted((key, told(value)) for key, value in (kwargs or {}).items()),
+            )
+        )
         return function(*args, **(kwargs or {}))
 
 
@@ -188,18 +214,33 @@ def bits(value: torch.Tensor | None) -> Any:
     """Return the numbers of a tensor as bytes."""
     if value is None:
         return None
-    return value.detach().to_dense().clone(memory_format=torch.contiguous_format).untyped_storage().tolist()
+    return (
+        value.detach()
+        .to_dense()
+        .clone(memory_format=torch.contiguous_format)
+        .untyped_storage()
+        .tolist()
+    )
 
 
 def outcome(function: Callable[..., Any], given: Given) -> Any:
     """Return all that a call gives: numbers, memory, gradients and how they come; or the error."""
     args, kwargs = given
-    tensors = [part for arg in args for part in (arg if isinstance(arg, list) else [arg]) if isinstance(part, torch.Tensor)]
+    tensors = [
+        part
+        for arg in args
+        for part in (arg if isinstance(arg, list) else [arg])
+        if isinstance(part, torch.Tensor)
+    ]
     torch.manual_seed(0)
     try:
         value = function(*args, **kwargs)
         wanting = [tensor for tensor in tensors if tensor.requires_grad]
-        grads = torch.autograd.grad(value.sum(), wanting, allow_unused=True) if value.requires_grad else ()
+        grads = (
+            torch.autograd.grad(value.sum(), wanting, allow_unused=True)
+            if value.requires_grad
+            else ()
+        )
     except Exception as error:
         return type(error), str(error)
     same = [(value is tensor, value._is_view() and value._base is tensor) for tensor in tensors]
@@ -257,7 +298,9 @@ def test_a_binding_does_what_its_operator_does(name: str) -> None:
 def test_most_bindings_are_there() -> None:
     """Each has its operator; a torch may lack some."""
     assert not {name for name in BINDINGS if resolve_operator(*name.split(".")) is None}
-    assert sum(binding_of(resolve_operator(*name.split("."))) is not None for name in BINDINGS) > 0.9 * len(BINDINGS)
+    assert sum(
+        binding_of(resolve_operator(*name.split("."))) is not None for name in BINDINGS
+    ) > 0.9 * len(BINDINGS)
     assert set(examples()) <= set(BINDINGS)
 
 
@@ -275,15 +318,27 @@ X, N = Ref("x"), Ref("n")
         (torch.ops.aten.add.Tensor, (X, 2**63), (), None),
         (torch.ops.aten.add.Tensor, (X, X), (("alpha", N),), None),
         (torch.ops.aten.add.Tensor, (X, X), (("beta", 1),), None),
-        (torch.ops.aten.add.Tensor, (X,), (("other", X),), None),  # the binding might call it otherwise
+        (
+            torch.ops.aten.add.Tensor,
+            (X,),
+            (("other", X),),
+            None,
+        ),  # the binding might call it otherwise
         (torch.ops.aten.add.Tensor, (X, X, 1), (), None),  # to the binding that is another overload
         (torch.ops.aten.matmul.default, (X, 2), (), None),
         (torch.ops.aten.to.dtype, (X, 6), (), None),  # to the binding the number of a device
         (torch.ops.aten.clamp.default, (X, None, 1.0), (), None),
-        (torch.ops.aten.cat.default, (Items([Ref(f"x{number}") for number in range(9)]),), (), None),
+        (
+            torch.ops.aten.cat.default,
+            (Items([Ref(f"x{number}") for number in range(9)]),),
+            (),
+            None,
+        ),
     ],
 )
-def test_arguments_that_leave_something_open_have_no_binding(operator: Any, args: Any, kwargs: Any, expected: Any) -> None:
+def test_arguments_that_leave_something_open_have_no_binding(
+    operator: Any, args: Any, kwargs: Any, expected: Any
+) -> None:
     """What is not of the type that the schema says, by Python's own types, is left to the operator."""
     assert operands(Node("y", op_of(operator), args, kwargs)) == expected
 

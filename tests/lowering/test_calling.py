@@ -26,10 +26,20 @@ class Pytrees(nn.Module):
     """Takes and gives nested containers, a constant and keyword arguments."""
 
     def forward(
-        self, x: torch.Tensor, batch: dict[str, Any], scale: int = 2, *, bias: torch.Tensor, skip: None = None
+        self,
+        x: torch.Tensor,
+        batch: dict[str, Any],
+        scale: int = 2,
+        *,
+        bias: torch.Tensor,
+        skip: None = None,
     ) -> dict[str, Any]:
         first, (second, third) = batch["a"], batch["b"]
-        return {"y": [x * scale + first, None], "z": (second - third + bias, "text", 3), "batch": batch}
+        return {
+            "y": [x * scale + first, None],
+            "z": (second - third + bias, "text", 3),
+            "batch": batch,
+        }
 
 
 BATCH = {"a": torch.ones(2), "b": (torch.full((2,), 2.0), torch.full((2,), 3.0))}
@@ -70,19 +80,56 @@ ONES, CALL = torch.ones(2), {"bias": BIAS, "scale": 2}
     ("args", "kwargs", "error", "message"),
     [
         ((ONES,), CALL, TypeError, "missing argument 'batch'"),
-        ((ONES, BATCH, ONES), CALL, TypeError, r"takes 2 arguments \(x, batch\) and bias, scale by keyword, got 3"),
+        (
+            (ONES, BATCH, ONES),
+            CALL,
+            TypeError,
+            r"takes 2 arguments \(x, batch\) and bias, scale by keyword, got 3",
+        ),
         ((ONES, BATCH), CALL | {"extra": 1}, TypeError, "unexpected argument 'extra'"),
         ((ONES, BATCH), CALL | {"x": 1}, TypeError, "'x' twice"),
         ((ONES, {"a": ONES}), CALL, ValueError, r"batch: expected the keys \['a', 'b'\]"),
-        ((ONES, {**BATCH, "b": [BIAS, BIAS]}), CALL, TypeError, r"batch\['b'\]: expected a tuple, got a list"),
-        ((torch.ones(3), BATCH), CALL, RuntimeError, r"argument x: expected a tensor of shape \(2,\).*got shape \(3,\)"),
-        ((ONES.double(), BATCH), CALL, RuntimeError, "argument x: expected .*float32, got dtype torch.float64"),
-        ((ONES, {**BATCH, "a": 1.0}), CALL, ValueError, r"argument batch\['a'\]: expected a tensor.*got 1.0"),
-        ((ONES, BATCH), CALL | {"scale": 3}, AssertionError, "argument scale: expected the value 2 .*got 3"),
-        ((ONES, BATCH), CALL | {"scale": 2.0}, ValueError, "argument scale: expected the value 2 .*got 2.0"),
+        (
+            (ONES, {**BATCH, "b": [BIAS, BIAS]}),
+            CALL,
+            TypeError,
+            r"batch\['b'\]: expected a tuple, got a list",
+        ),
+        (
+            (torch.ones(3), BATCH),
+            CALL,
+            RuntimeError,
+            r"argument x: expected a tensor of shape \(2,\).*got shape \(3,\)",
+        ),
+        (
+            (ONES.double(), BATCH),
+            CALL,
+            RuntimeError,
+            "argument x: expected .*float32, got dtype torch.float64",
+        ),
+        (
+            (ONES, {**BATCH, "a": 1.0}),
+            CALL,
+            ValueError,
+            r"argument batch\['a'\]: expected a tensor.*got 1.0",
+        ),
+        (
+            (ONES, BATCH),
+            CALL | {"scale": 3},
+            AssertionError,
+            "argument scale: expected the value 2 .*got 3",
+        ),
+        (
+            (ONES, BATCH),
+            CALL | {"scale": 2.0},
+            ValueError,
+            "argument scale: expected the value 2 .*got 2.0",
+        ),
     ],
 )
-def test_wrong_arguments_are_named(pytrees: Any, args: Any, kwargs: Any, error: type[Exception], message: str) -> None:
+def test_wrong_arguments_are_named(
+    pytrees: Any, args: Any, kwargs: Any, error: type[Exception], message: str
+) -> None:
     """A purefx error that is also the builtin a caller would catch; it names the argument and what was expected."""
     with pytest.raises(px.PurefxError, match=message) as caught:
         pytrees(*args, **kwargs)
@@ -93,7 +140,13 @@ class Masked(nn.Module):
     """Computes something else where it is passed a mask, in any place."""
 
     def forward(
-        self, x: torch.Tensor, mask: Any = None, batch: Any = None, *, masks: Any = (None,), scale: int = 1
+        self,
+        x: torch.Tensor,
+        mask: Any = None,
+        batch: Any = None,
+        *,
+        masks: Any = (None,),
+        scale: int = 1,
     ) -> torch.Tensor:
         for each in (mask, batch["mask"], masks[0]):
             x = x if each is None else x * each
@@ -101,13 +154,17 @@ class Masked(nn.Module):
 
 
 # Calls it.
-Outer = module_class("Outer", lambda self, *args, **kwargs: self.inner(*args, **kwargs), inner=Masked)
+Outer = module_class(
+    "Outer", lambda self, *args, **kwargs: self.inner(*args, **kwargs), inner=Masked
+)
 NOTHING = {"mask": None, "batch": {"mask": None}, "masks": [None], "scale": 1}
 VALUES = {"mask": torch.ones(2), "batch": {"mask": torch.ones(2)}, "masks": [False], "scale": 2}
 
 
 def _whole(x: torch.Tensor) -> nn.Module:
-    return px.lower(px.transform(px.capture(Masked(), (x, None, {"mask": None}), {"masks": [None], "scale": 1})))
+    return px.lower(
+        px.transform(px.capture(Masked(), (x, None, {"mask": None}), {"masks": [None], "scale": 1}))
+    )
 
 
 def _inner(x: torch.Tensor) -> nn.Module:
@@ -135,7 +192,9 @@ def test_what_was_none_or_a_number_stays_so(lowered: Any, name: str) -> None:
 
     def call(changed: dict[str, Any]) -> Any:
         values = NOTHING | changed
-        return module(x, values["mask"], values["batch"], masks=values["masks"], scale=values["scale"])
+        return module(
+            x, values["mask"], values["batch"], masks=values["masks"], scale=values["scale"]
+        )
 
     call({})
     with pytest.raises(px.errors.InputValueError) as caught:
@@ -166,13 +225,31 @@ def test_errors_inside_name_the_place(to: Any) -> None:
 
 
 N, M = Sym("n"), Sym("m")
-SIZES = (2, 3, N, M, Apply("*", (2, N)), Apply("+", (N, M)), Apply("//", (M, 2)), Apply("max", (N, 3)))
+SIZES = (
+    2,
+    3,
+    N,
+    M,
+    Apply("*", (2, N)),
+    Apply("+", (N, M)),
+    Apply("//", (M, 2)),
+    Apply("max", (N, 3)),
+)
 DTYPES = (torch.float32, torch.int64)
 LITERALS = (None, True, 1, 1.0, "a", -0.0)
-tensors = st.builds(TensorType, st.sampled_from(DTYPES), st.lists(st.sampled_from(SIZES), max_size=3).map(tuple))
-numbers = st.builds(NumberType, st.just("int"), st.sampled_from([None, 3, N, M, Apply("-", (N, 1))]))
+tensors = st.builds(
+    TensorType, st.sampled_from(DTYPES), st.lists(st.sampled_from(SIZES), max_size=3).map(tuple)
+)
+numbers = st.builds(
+    NumberType, st.just("int"), st.sampled_from([None, 3, N, M, Apply("-", (N, 1))])
+)
 types = st.one_of(tensors, tensors, numbers, st.sampled_from(LITERALS).map(LiteralType))
-bounds = st.builds(Range, st.sampled_from([N, M, SIZES[4]]), st.sampled_from([None, 2, 3]), st.sampled_from([None, 4, 9]))
+bounds = st.builds(
+    Range,
+    st.sampled_from([N, M, SIZES[4]]),
+    st.sampled_from([None, 2, 3]),
+    st.sampled_from([None, 4, 9]),
+)
 
 
 @st.composite
@@ -201,7 +278,18 @@ def inputs(draw: st.DrawFn, kinds: list[Any]) -> list[Any]:
             case _:
                 values.append(kind.value)
     if values and draw(st.booleans()):
-        wrong = (torch.zeros(2, 3), torch.zeros(4, dtype=torch.int64), torch.zeros(()), 1, 2.0, True, None, "a", 0.0, [1])
+        wrong = (
+            torch.zeros(2, 3),
+            torch.zeros(4, dtype=torch.int64),
+            torch.zeros(()),
+            1,
+            2.0,
+            True,
+            None,
+            "a",
+            0.0,
+            [1],
+        )
         values[draw(st.integers(0, len(values) - 1))] = draw(st.sampled_from(wrong))
     return values
 
@@ -212,7 +300,11 @@ def fits(kinds: list[Any], rules: Constraints, values: list[Any]) -> bool:
     for kind, value in zip(kinds, values, strict=True):
         match kind:
             case TensorType(dtype=dtype, shape=shape):
-                if not isinstance(value, torch.Tensor) or value.dtype is not dtype or value.dim() != len(shape):
+                if (
+                    not isinstance(value, torch.Tensor)
+                    or value.dtype is not dtype
+                    or value.dim() != len(shape)
+                ):
                     return False
                 pairs += zip(shape, value.shape, strict=True)
             case LiteralType(value=literal):
@@ -226,12 +318,16 @@ def fits(kinds: list[Any], rules: Constraints, values: list[Any]) -> bool:
                 raise AssertionError(kind)
     known = {expr: size for expr, size in reversed(pairs) if isinstance(expr, Sym)}
     leaves = {InputValue(at): value for at, value in enumerate(values)}
-    tensors = [(at, value.shape) for at, value in enumerate(values) if isinstance(value, torch.Tensor)]
+    tensors = [
+        (at, value.shape) for at, value in enumerate(values) if isinstance(value, torch.Tensor)
+    ]
     leaves |= {InputDim(at, dim): size for at, shape in tensors for dim, size in enumerate(shape)}
 
     def holds(expr: Any, said: Any) -> bool:
         try:
-            return any(leaf not in known for leaf in symbols_of(expr)) or said(evaluate(expr, known | leaves))
+            return any(leaf not in known for leaf in symbols_of(expr)) or said(
+                evaluate(expr, known | leaves)
+            )
         except UNCOMPUTABLE:
             return False
 
@@ -254,10 +350,16 @@ def fits(kinds: list[Any], rules: Constraints, values: list[Any]) -> bool:
 def test_inputs_are_taken_exactly_where_they_fit(data: st.DataObject) -> None:
     """The generated code refuses what the types, ranges and guards of a program say does not fit, and nothing else."""
     kinds = data.draw(st.lists(types, min_size=1, max_size=4))
-    rules = Constraints(tuple(data.draw(st.lists(bounds, max_size=2))), tuple(data.draw(st.lists(guards(kinds), max_size=1))))
+    rules = Constraints(
+        tuple(data.draw(st.lists(bounds, max_size=2))),
+        tuple(data.draw(st.lists(guards(kinds), max_size=1))),
+    )
     formals = tuple(px.Input(f"x{index}") for index in range(len(kinds)))
     signature = px.ir.Signature(
-        tuple(px.ir.UserInput(kind, formal.name) for kind, formal in zip(kinds, formals, strict=True)), ()
+        tuple(
+            px.ir.UserInput(kind, formal.name) for kind, formal in zip(kinds, formals, strict=True)
+        ),
+        (),
     )
     program = px.Program.of({"": px.Graph(formals, (), ())}, signature=signature, constraints=rules)
     checks, values = LeafChecks(program), data.draw(inputs(kinds))

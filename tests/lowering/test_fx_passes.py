@@ -46,7 +46,10 @@ def program() -> px.Program:
 
 
 def cases() -> list[Case]:
-    return [*drawn_cases("aten", "flat", share(60), 5), *drawn_cases("modules", "flat", share(10), 5)]
+    return [
+        *drawn_cases("aten", "flat", share(60), 5),
+        *drawn_cases("modules", "flat", share(10), 5),
+    ]
 
 
 def rebuilt(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
@@ -73,7 +76,10 @@ def test_plain_modules_compute_what_programs_mean() -> None:
         machine = TensorMachine()
         with seeded(0), torch.no_grad():
             results = module(*map(machine.given, case.calls[0]))
-        made = tuple(machine.shown(machine.save(one)) for one in (results if isinstance(results, tuple) else (results,)))
+        made = tuple(
+            machine.shown(machine.save(one))
+            for one in (results if isinstance(results, tuple) else (results,))
+        )
         assert made == case.meaning(case.program).outputs[0]
 
 
@@ -83,34 +89,46 @@ def test_what_is_rebuilt_from_a_plain_module_means_the_same() -> None:
         result = again(case.program)
         assert meaning_differences(case.meaning(result), case.meaning(case.program)) == []
         assert result.state.order == case.program.state.order
-        assert [slot.value for _, slot in result.state.pairs] == [slot.value for _, slot in case.program.state.pairs] or all(
+        assert [slot.value for _, slot in result.state.pairs] == [
+            slot.value for _, slot in case.program.state.pairs
+        ] or all(
             mine.value is theirs.value
-            for (_, mine), (_, theirs) in zip(result.state.pairs, case.program.state.pairs, strict=True)
+            for (_, mine), (_, theirs) in zip(
+                result.state.pairs, case.program.state.pairs, strict=True
+            )
         )
 
 
-@pytest.mark.parametrize("a_pass", [lambda module: None, lambda module: module, lambda module: PassResult(module, False)])
+@pytest.mark.parametrize(
+    "a_pass", [lambda module: None, lambda module: module, lambda module: PassResult(module, False)]
+)
 def test_a_pass_that_does_nothing_gives_the_same_object(a_pass: Any) -> None:
     for case in drawn_cases("aten", "flat", share(20), 5):
         assert px.from_fx_pass(a_pass)(case.program) is case.program
 
 
 @pytest.mark.parametrize(
-    "a_pass", [relu_to_tanh, RealPass(), PassManager(passes=[RealPass()])], ids=["function", "base", "manager"]
+    "a_pass",
+    [relu_to_tanh, RealPass(), PassManager(passes=[RealPass()])],
+    ids=["function", "base", "manager"],
 )
 def test_passes_of_every_form(a_pass: Any) -> None:
     before = program()
     text = str(before)
     result = px.from_fx_pass(a_pass)(before)
     assert str(before) == text
-    assert [node.do.name for node in result.main.nodes if isinstance(node.do, px.Op)].count("aten.tanh.default") == 1
+    assert [node.do.name for node in result.main.nodes if isinstance(node.do, px.Op)].count(
+        "aten.tanh.default"
+    ) == 1
     assert not px.verify(result)
     assert result.signature.in_spec == before.signature.in_spec
     assert result.state["lin.weight"].value is before.state["lin.weight"].value
     module = px.lower(px.transform(result))
     expected = Model()
     expected.load_state_dict(module.state_dict())
-    assert [name for name, _ in module.named_modules()] == [name for name, _ in expected.named_modules()]
+    assert [name for name, _ in module.named_modules()] == [
+        name for name, _ in expected.named_modules()
+    ]
     assert module(*ARGS)["y"].shape == (2, 3)
 
 
@@ -122,11 +140,17 @@ def test_passes_over_graphs_and_exported_programs() -> None:
     def decomposed(ep: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
         return ep.run_decompositions({})
 
-    names = [node.do.name for node in px.from_fx_pass(on_graph, over="graph")(program()).main.nodes if isinstance(node.do, px.Op)]
+    names = [
+        node.do.name
+        for node in px.from_fx_pass(on_graph, over="graph")(program()).main.nodes
+        if isinstance(node.do, px.Op)
+    ]
     assert "aten.tanh.default" in names
     result = px.from_fx_pass(decomposed, over="exported_program")(program())
     calls = [ARGS] * 3
-    assert meaning_differences(tensor_meaning(result, calls), tensor_meaning(program(), calls)) == []
+    assert (
+        meaning_differences(tensor_meaning(result, calls), tensor_meaning(program(), calls)) == []
+    )
 
 
 def test_fuel_goes_to_passes_that_take_it() -> None:
@@ -134,7 +158,9 @@ def test_fuel_goes_to_passes_that_take_it() -> None:
         for node in module.graph.nodes:
             if node.op == "call_function" and fuel.burn("touch", node.name):
                 node.meta["touched"] = True
-                node.target = {torch.ops.aten.relu.default: torch.ops.aten.tanh.default}.get(node.target, node.target)
+                node.target = {torch.ops.aten.relu.default: torch.ops.aten.tanh.default}.get(
+                    node.target, node.target
+                )
 
     def has_tanh(one: px.Program) -> bool:
         return any(getattr(node.do, "name", "") == "aten.tanh.default" for node in one.main.nodes)
@@ -150,7 +176,9 @@ def test_a_transformation_in_a_pass_manager() -> None:
     result = PassManager(passes=[px.as_fx_pass(TANH), RealPass()])(traced)
     assert result.modified
     assert traced.code == code
-    assert torch.equal(result.graph_module(torch.ones(2), 3.0)["y"], torch.tanh(torch.ones(2)) * 3.0)
+    assert torch.equal(
+        result.graph_module(torch.ones(2), 3.0)["y"], torch.tanh(torch.ones(2)) * 3.0
+    )
     untouched = torch.fx.symbolic_trace(torch.nn.Tanh())
     assert px.as_fx_pass(TANH)(untouched) == PassResult(untouched, modified=False)
 
@@ -171,7 +199,9 @@ def test_new_tensors_of_a_pass_are_state() -> None:
         with torch.no_grad():
             module.get_parameter("lin.bias").add_(1.0)
         module.register_buffer("extra", torch.full((3,), 5.0))
-        node = next(iter(module.graph.find_nodes(op="call_function", target=torch.ops.aten.relu.default)))
+        node = next(
+            iter(module.graph.find_nodes(op="call_function", target=torch.ops.aten.relu.default))
+        )
         with module.graph.inserting_after(node):
             read = module.graph.get_attr("extra")
         with module.graph.inserting_after(read):

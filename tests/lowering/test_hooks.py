@@ -23,7 +23,10 @@ class Inner(torch.nn.Module):
         for number, child in enumerate(children):
             self.add_module(f"c{number}", child)
         self.plan = {
-            flag: [(f"c{draw.randrange(len(children))}", draw.random() < 0.5) for _ in range(draw.choice([1, 2, 3]))]
+            flag: [
+                (f"c{draw.randrange(len(children))}", draw.random() < 0.5)
+                for _ in range(draw.choice([1, 2, 3]))
+            ]
             for flag in (False, True)
         }
 
@@ -36,7 +39,9 @@ class Inner(torch.nn.Module):
 def drawn(seed: int) -> torch.nn.Module:
     draw = random.Random(seed)
     torch.manual_seed(seed)
-    inner: list[torch.nn.Module] = [Inner(draw, [Leaf() for _ in range(draw.choice([1, 2]))]) for _ in range(2)]
+    inner: list[torch.nn.Module] = [
+        Inner(draw, [Leaf() for _ in range(draw.choice([1, 2]))]) for _ in range(2)
+    ]
     return Inner(draw, [*inner, Leaf()])
 
 
@@ -82,14 +87,20 @@ def behaviour(module: torch.nn.Module) -> list[Any]:
         result.sum().backward()
         assert x.grad is not None
         found += [result.tolist(), x.grad.tolist()]
-    grads = {name: value.grad.tolist() for name, value in module.named_parameters() if value.grad is not None}
+    grads = {
+        name: value.grad.tolist()
+        for name, value in module.named_parameters()
+        if value.grad is not None
+    }
     return [noting.said, found, grads]
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_hooks_run_as_in_eager(seed: int) -> None:
     model = drawn(seed)
-    program = px.transform(px.import_ep(torch.export.export(copy.deepcopy(model), (torch.ones(1, 2),))))
+    program = px.transform(
+        px.import_ep(torch.export.export(copy.deepcopy(model), (torch.ones(1, 2),)))
+    )
     expected = behaviour(copy.deepcopy(model))
     for to in ("graph_module", "interpreter"):
         lowered = px.lower(program, to=to)
@@ -103,11 +114,15 @@ def test_hooks_of_later_calls(to: Any, preserved: tuple[str, ...]) -> None:
     model, x = Twice(), torch.ones(1, 2)
     ep = torch.export.export(copy.deepcopy(model), (x,), preserve_module_call_signature=preserved)
     module: Any = px.lower(px.transform(px.import_ep(ep)), to=to)
-    assert {node.name for node in module.purefx_place.body.graph.nodes} <= {node.name for node in module.graph.nodes}
+    assert {node.name for node in module.purefx_place.body.graph.nodes} <= {
+        node.name for node in module.graph.nodes
+    }
     said: dict[str, list[str]] = {"eager": [], "lowered": []}
     for name, one in (("eager", model), ("lowered", module)):
         child = one.get_submodule("a")
-        always = child.register_forward_hook(lambda *_, to=said[name]: to.append("always"), always_call=True)
+        always = child.register_forward_hook(
+            lambda *_, to=said[name]: to.append("always"), always_call=True
+        )
         removed = child.register_forward_hook(lambda *_, to=said[name]: to.append("removed"))
         one(x)
         removed.remove()
@@ -130,8 +145,12 @@ def told(module: torch.nn.Module, paths: tuple[str, ...], x: torch.Tensor) -> li
         child = module.get_submodule(path)
         handles += [
             child.register_forward_pre_hook(lambda *_, path=path: said.append(("before", path))),
-            child.register_forward_hook(lambda *told, path=path: said.append((path, told[2].tolist())) or told[2] * 2),
-            child.register_full_backward_hook(lambda *_, path=path: said.append(("backward", path))),
+            child.register_forward_hook(
+                lambda *told, path=path: said.append((path, told[2].tolist())) or told[2] * 2
+            ),
+            child.register_full_backward_hook(
+                lambda *_, path=path: said.append(("backward", path))
+            ),
         ]
     module(x.clone().requires_grad_()).sum().backward()
     for handle in handles[:2]:
@@ -142,14 +161,22 @@ def told(module: torch.nn.Module, paths: tuple[str, ...], x: torch.Tensor) -> li
 
 @pytest.mark.parametrize("to", KINDS)
 @pytest.mark.parametrize("preserved_names", [(), ("list.0",)])
-def test_a_hook_on_any_name_runs_for_calls_of_all(to: Any, preserved_names: tuple[str, ...]) -> None:
+def test_a_hook_on_any_name_runs_for_calls_of_all(
+    to: Any, preserved_names: tuple[str, ...]
+) -> None:
     model, x = Renamed(), torch.ones(1, 2)
-    ep = torch.export.export(copy.deepcopy(model), (x,), strict=True, preserve_module_call_signature=preserved_names)
+    ep = torch.export.export(
+        copy.deepcopy(model), (x,), strict=True, preserve_module_call_signature=preserved_names
+    )
     module = px.lower(px.transform(px.import_ep(ep)), to=to)
     assert module.get_submodule("a") is not module.get_submodule("list.0")  # or this shows nothing
     for paths in (("a", "list.0"), ("list.0",), ("list.0", "a")):
         expected = told(copy.deepcopy(model), paths, x)
-        for each in (copy.deepcopy(module), pickle.loads(pickle.dumps(module)), px.lower(px.transform(px.import_ep(ep)), to=to)):
+        for each in (
+            copy.deepcopy(module),
+            pickle.loads(pickle.dumps(module)),
+            px.lower(px.transform(px.import_ep(ep)), to=to),
+        ):
             assert told(each, paths, x) == expected, paths
 
 
@@ -162,7 +189,9 @@ def test_a_hook_below_any_name_runs_for_calls_of_all(to: Any) -> None:
 
 
 @pytest.mark.parametrize("to", KINDS)
-@pytest.mark.parametrize("how", ["register_forward_pre_hook", "register_forward_hook", "register_full_backward_hook"])
+@pytest.mark.parametrize(
+    "how", ["register_forward_pre_hook", "register_forward_hook", "register_full_backward_hook"]
+)
 def test_hooks_that_no_call_would_run_are_refused(to: Any, how: str) -> None:
     modules = tuple(map(px.ir.Module, ("", "a", "b")))
     cut: Any = px.lower(outlined(CIRCLE, flat="a b").evolve(modules=modules), to=to)

@@ -15,7 +15,11 @@ from tests.models import module_class
 PH: Any = getattr(torch.fx, "PH")  # noqa: B009  no public name of a type checker
 
 # Multiplies by a parameter.
-Leaf = module_class("Leaf", lambda self, x: x * self.weight, weight=lambda: torch.nn.Parameter(torch.full((2,), 3.0)))
+Leaf = module_class(
+    "Leaf",
+    lambda self, x: x * self.weight,
+    weight=lambda: torch.nn.Parameter(torch.full((2,), 3.0)),
+)
 
 
 class Calls(torch.nn.Module):
@@ -34,11 +38,24 @@ class Calls(torch.nn.Module):
 
 
 def hostile() -> list[str]:
-    found = {*dir(torch.fx.GraphModule), *dir(UnflattenedModule), "meta", "graph", "graph_module", "_graph", "_code", "arg_names"}
+    found = {
+        *dir(torch.fx.GraphModule),
+        *dir(UnflattenedModule),
+        "meta",
+        "graph",
+        "graph_module",
+        "_graph",
+        "_code",
+        "arg_names",
+    }
     for to in ("graph_module", "interpreter"):
-        lowered: Any = px.lower(px.import_ep(torch.export.export(torch.nn.ReLU(), (torch.ones(1),))), to=to)
+        lowered: Any = px.lower(
+            px.import_ep(torch.export.export(torch.nn.ReLU(), (torch.ones(1),))), to=to
+        )
         found |= {*dir(lowered), "_spec_0"}
-    return sorted(name for name in found if "." not in name and not hasattr(torch.nn.Module(), name))
+    return sorted(
+        name for name in found if "." not in name and not hasattr(torch.nn.Module(), name)
+    )
 
 
 @pytest.mark.parametrize("to", ["graph_module", "interpreter"])
@@ -51,7 +68,10 @@ def test_children_named_like_attributes(to: Any) -> None:
     assert list(module.state_dict()) == list(model.state_dict())
     for name in names:
         assert module.get_submodule(name) is dict(module.named_children())[name], name
-        assert module.get_parameter(f"{name}.weight") is dict(module.named_parameters())[f"{name}.weight"], name
+        assert (
+            module.get_parameter(f"{name}.weight")
+            is dict(module.named_parameters())[f"{name}.weight"]
+        ), name
         module.set_submodule(name, torch.nn.Identity())
         model.set_submodule(name, torch.nn.Identity())
         assert isinstance(module.get_submodule(name), torch.nn.Identity), name
@@ -63,7 +83,9 @@ def test_state_named_like_attributes(to: Any) -> None:
     class Holds(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            for number, name in enumerate(["code", "graph", "meta", "print_readable", "graph_module"]):
+            for number, name in enumerate(
+                ["code", "graph", "meta", "print_readable", "graph_module"]
+            ):
                 self.register_parameter(name, torch.nn.Parameter(torch.full((2,), number + 2.0)))
                 self.register_buffer(f"{name}_", torch.ones(2))
 
@@ -79,19 +101,25 @@ def test_state_named_like_attributes(to: Any) -> None:
         assert torch.equal(module.state_dict()[name], value)
 
 
-@pytest.mark.parametrize("names", [["a@1"], ["a", "a@1"], ["a", "a", "a@1"], ["a@1", "a@1"], ["@", "@0"]])
+@pytest.mark.parametrize(
+    "names", [["a@1"], ["a", "a@1"], ["a", "a", "a@1"], ["a@1", "a@1"], ["@", "@0"]]
+)
 def test_a_name_that_reads_as_a_later_call(names: list[str]) -> None:
     x = torch.ones(2)
     ep = torch.export.export(Calls(names), (x,))
     if names == ["@", "@0"]:
         assert torch.equal(px.unflatten(ep)(x), Calls(names)(x))
         return
-    with pytest.raises(px.errors.UnsupportedProgram, match="'a@1' is how the exporter writes a later call of 'a'"):
+    with pytest.raises(
+        px.errors.UnsupportedProgram, match="'a@1' is how the exporter writes a later call of 'a'"
+    ):
         px.import_ep(ep)
 
 
 # Takes pytrees, and a keyword.
-Nested = module_class("Nested", lambda self, pair, d: self.leaf(pair[0]) + pair[1] * 2 + d["foo"] * 3, leaf=Leaf)
+Nested = module_class(
+    "Nested", lambda self, pair, d: self.leaf(pair[0]) + pair[1] * 2 + d["foo"] * 3, leaf=Leaf
+)
 
 
 class Around(torch.nn.Module):
@@ -102,7 +130,9 @@ class Around(torch.nn.Module):
         self.root, self.by_name = root, by_name
 
     def forward(self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
-        return self.root(d={"foo": c}, pair=(a, b)) if self.by_name else self.root((a, b), {"foo": c})
+        return (
+            self.root(d={"foo": c}, pair=(a, b)) if self.by_name else self.root((a, b), {"foo": c})
+        )
 
 
 class Through(torch.fx.Tracer):
@@ -115,10 +145,14 @@ class Through(torch.fx.Tracer):
 @pytest.mark.parametrize("to", ["graph_module", "interpreter"])
 def test_a_root_is_traced_with_nested_arguments(to: Any) -> None:
     x, y, z = torch.ones(2), torch.ones(2) * 5, torch.ones(2) * 7
-    root = px.lower(px.transform(px.import_ep(torch.export.export(Nested(), ((x, y), {"foo": z})))), to=to)
+    root = px.lower(
+        px.transform(px.import_ep(torch.export.export(Nested(), ((x, y), {"foo": z})))), to=to
+    )
     expected = Nested()((x, y), {"foo": z})
     for placeholders in ((PH, PH, PH), None):
-        assert torch.equal(torch.fx.symbolic_trace(root, concrete_args=placeholders)(x, y, z), expected)
+        assert torch.equal(
+            torch.fx.symbolic_trace(root, concrete_args=placeholders)(x, y, z), expected
+        )
     for by_name in (False, True):
         around = Around(root, by_name=by_name)
         assert torch.equal(torch.fx.GraphModule(around, Through().trace(around))(x, y, z), expected)

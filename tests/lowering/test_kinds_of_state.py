@@ -24,7 +24,9 @@ X = torch.arange(1.0, 4.0)
 pytestmark = [
     pytest.mark.usefixtures("unverified"),  # objects have no fake value that operators take
     pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta state"),
-    pytest.mark.filterwarnings("ignore:TypedStorage is deprecated"),  # torch copies and pickles some of its objects like this
+    pytest.mark.filterwarnings(
+        "ignore:TypedStorage is deprecated"
+    ),  # torch copies and pickles some of its objects like this
     pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor"),
 ]
 
@@ -55,7 +57,9 @@ class Holder(torch.nn.Module):
 # Uses all numbers of the state.
 Scales = module_class("Scales", lambda self, x: x * (self.p * 2).sum(), Holder)
 # Uses the state as a matrix.
-Multiplies = module_class("Multiplies", lambda self, x: (self.p @ x.unsqueeze(1)).squeeze(1), Holder)
+Multiplies = module_class(
+    "Multiplies", lambda self, x: (self.p @ x.unsqueeze(1)).squeeze(1), Holder
+)
 # Uses the state as a dense tensor.
 Dense = module_class("Dense", lambda self, x: x * self.p.to_dense().sum(), Holder)
 # Draws from a generator of its own.
@@ -78,16 +82,22 @@ PLAIN_OUT = "a subclass whose clone is a plain tensor"
 
 KINDS: dict[str, Callable[[], Holder]] = {
     "a subclass": lambda: Scales(TwoTensor(X.clone(), X * 2)),
-    "a subclass as parameter": lambda: Scales(torch.nn.Parameter(TwoTensor(X.clone(), X * 2)), "attribute"),
+    "a subclass as parameter": lambda: Scales(
+        torch.nn.Parameter(TwoTensor(X.clone(), X * 2)), "attribute"
+    ),
     PLAIN_OUT: lambda: Scales(CustomTensorPlainOut(X.clone(), X * 2)),
-    f"{PLAIN_OUT}, as parameter": lambda: Scales(torch.nn.Parameter(CustomTensorPlainOut(X.clone(), X * 2)), "attribute"),
+    f"{PLAIN_OUT}, as parameter": lambda: Scales(
+        torch.nn.Parameter(CustomTensorPlainOut(X.clone(), X * 2)), "attribute"
+    ),
     "a subclass whose clone forgets": lambda: Scales(_with_metadata()),
     "a subclass of torch functions": lambda: Scales(_tagged()),
     "a parameter class": lambda: Scales(OwnParameter(X.clone()), "attribute"),
     "sparse": lambda: Multiplies(torch.eye(3).to_sparse()),
     "sparse constant": lambda: Multiplies(torch.eye(3).to_sparse(), "attribute"),
     "sparse rows": lambda: Multiplies(torch.eye(3).to_sparse_csr()),
-    "sparse parameter": lambda: Multiplies(torch.nn.Parameter(torch.eye(3).to_sparse()), "attribute"),
+    "sparse parameter": lambda: Multiplies(
+        torch.nn.Parameter(torch.eye(3).to_sparse()), "attribute"
+    ),
     "opaque layout": lambda: Dense(torch.eye(3).to_mkldnn()),
     "generator": lambda: Draws(torch.Generator().manual_seed(3), "attribute"),
 }
@@ -115,7 +125,11 @@ def _program(kind: str) -> px.Program:
 
 
 def _state_of(made: Any, name: str) -> Any:
-    return (made.state_dict | made.constants)[name] if isinstance(made, torch.export.ExportedProgram) else getattr(made, name)
+    return (
+        (made.state_dict | made.constants)[name]
+        if isinstance(made, torch.export.ExportedProgram)
+        else getattr(made, name)
+    )
 
 
 def _drawn(value: Any) -> list[int]:
@@ -123,7 +137,11 @@ def _drawn(value: Any) -> list[int]:
 
 
 def _attributes(value: Any) -> dict[str, Any]:
-    return {name: part for name, part in getattr(value, "__dict__", {}).items() if not isinstance(part, torch.Tensor)}
+    return {
+        name: part
+        for name, part in getattr(value, "__dict__", {}).items()
+        if not isinstance(part, torch.Tensor)
+    }
 
 
 @pytest.mark.parametrize("door", DOORS)
@@ -167,14 +185,19 @@ def test_scripts_refuse_it_and_runs_do_not_share_it(kind: str) -> None:
 
 
 CONVERSIONS: dict[str, tuple[Callable[[px.Program], px.Program], set[str]]] = {
-    "to_dtype": (lambda program: px.to_dtype(program, torch.float64), {PLAIN_OUT, f"{PLAIN_OUT}, as parameter", "opaque layout"}),
+    "to_dtype": (
+        lambda program: px.to_dtype(program, torch.float64),
+        {PLAIN_OUT, f"{PLAIN_OUT}, as parameter", "opaque layout"},
+    ),
     "to_device": (lambda program: px.to_device(program, "meta"), {"opaque layout"}),
 }
 """Conversions, and the kinds that their own class cannot convert."""
 
 
 @pytest.mark.parametrize("conversion", CONVERSIONS)
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("generator", "sparse constant")])
+@pytest.mark.parametrize(
+    "kind", [kind for kind in KINDS if kind not in ("generator", "sparse constant")]
+)
 def test_conversions_keep_the_class_or_name_the_slot(kind: str, conversion: str) -> None:
     program, (convert, refused) = _program(kind), CONVERSIONS[conversion]
     (name,) = program.state
@@ -233,7 +256,9 @@ def test_objects_that_cannot_be_copied_are_refused(door: str) -> None:
 @pytest.mark.parametrize("door", ["lower", "interpreter", "deepcopy", "pickle"])
 def test_script_objects_are_copied(door: str) -> None:
     weight = torch.quantize_per_tensor(torch.eye(3), 0.1, 0, torch.qint8)
-    program = _reads(torch.ops.quantized.linear_prepack(weight, None), torch.ops.quantized.linear_dynamic)
+    program = _reads(
+        torch.ops.quantized.linear_prepack(weight, None), torch.ops.quantized.linear_dynamic
+    )
     module = DOORS[door](program)
     assert module.p is not program.state["p"].value
     expected = torch.ops.quantized.linear_dynamic(X.unsqueeze(0), program.state["p"].value)

@@ -63,13 +63,19 @@ def test_generated_code_is_shared_by_equal_bodies() -> None:
 
 def test_meta_device() -> None:
     """Moving maps the state and every device literal."""
-    kind = module_class("M", lambda self, x: self.linear(x) + torch.arange(4, device=x.device), linear=lambda: nn.Linear(4, 4))
+    kind = module_class(
+        "M",
+        lambda self, x: self.linear(x) + torch.arange(4, device=x.device),
+        linear=lambda: nn.Linear(4, 4),
+    )
     module = lowered(exported(kind(), torch.ones(1, 4)), device="meta")
     assert {p.device.type for p in module.parameters()} == {"meta"}
     assert module(torch.ones(1, 4, device="meta")).device.type == "meta"
 
 
-@pytest.mark.parametrize(("options", "message"), [({"to": "onnx"}, "graph_module"), ({"state": "borrow"}, "share")])
+@pytest.mark.parametrize(
+    ("options", "message"), [({"to": "onnx"}, "graph_module"), ({"state": "borrow"}, "share")]
+)
 def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> None:
     """A misspelt option says what it may be."""
     with pytest.raises(px.errors.ArgumentError, match=message):
@@ -94,6 +100,8 @@ def test_the_collector_is_left_as_it_was() -> None:
 def test_an_operator_takes_a_dict(to: To) -> None:
     graph = torch.fx.Graph()
     x = graph.placeholder("x")
-    graph.output(graph.call_function(operator.add, (x, graph.call_function(len, ({"a": x, "b": 2},)))))
+    graph.output(
+        graph.call_function(operator.add, (x, graph.call_function(len, ({"a": x, "b": 2},))))
+    )
     program = px.import_fx(torch.fx.GraphModule(nn.Module(), graph))
     assert torch.equal(px.lower(program, to=to)(torch.ones(2)), torch.full((2,), 3.0))

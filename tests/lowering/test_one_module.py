@@ -18,15 +18,26 @@ KINDS = ["graph_module", "interpreter"]
 X = torch.tensor([[1.0, -2.0], [0.5, 3.0]])
 
 
-def cond(condition: torch.Tensor, yes: Callable[..., Any], no: Callable[..., Any], operands: tuple[torch.Tensor]) -> Any:
+def cond(
+    condition: torch.Tensor,
+    yes: Callable[..., Any],
+    no: Callable[..., Any],
+    operands: tuple[torch.Tensor],
+) -> Any:
     """Run a branch; outside of an exporter ``torch.cond`` would compile both."""
-    return torch.cond(condition, yes, no, operands) if torch.compiler.is_exporting() else (yes if condition else no)(*operands)
+    return (
+        torch.cond(condition, yes, no, operands)
+        if torch.compiler.is_exporting()
+        else (yes if condition else no)(*operands)
+    )
 
 
 # Does one of two things, as a flag says.
 Leaf = module_class(
     "Leaf",
-    lambda self, x, flag=False: (x @ self.weight).tanh() * self.scale if flag else x @ self.weight + self.scale,
+    lambda self, x, flag=False: (
+        (x @ self.weight).tanh() * self.scale if flag else x @ self.weight + self.scale
+    ),
     weight=lambda: torch.nn.Parameter(torch.tensor([[1.0, 2.0], [3.0, -1.0]])),
     scale=lambda: torch.tensor([2.0, 5.0]),
 )
@@ -38,12 +49,18 @@ Around = module_class("Around", lambda self, x, flag=False: self.a(x * 2, flag),
 Deeper = module_class("Deeper", lambda self, x: self.a(self.a(x, False), True), a=Around)
 # Reads the state of a module in the branches of an operator.
 Branches = module_class(
-    "Branches", lambda self, x: cond(x.sum() > 0, lambda x: x @ self.a.weight, lambda x: x - self.a.scale, (x,)), a=Leaf
+    "Branches",
+    lambda self, x: cond(
+        x.sum() > 0, lambda x: x @ self.a.weight, lambda x: x - self.a.scale, (x,)
+    ),
+    a=Leaf,
 )
 # Reads its own state in the branches of an operator.
 Ones = module_class(
     "Ones",
-    lambda self, x, flag=False: cond(x.sum() > 0, lambda x: x @ self.weight * self.scale, lambda x: x - self.weight, (x,)),
+    lambda self, x, flag=False: cond(
+        x.sum() > 0, lambda x: x @ self.weight * self.scale, lambda x: x - self.weight, (x,)
+    ),
     Leaf,
 )
 # Calls a module that has branches.
@@ -100,15 +117,24 @@ def registered_anew(module: Any) -> None:
 
 CHANGES: dict[str, Callable[[Any], object]] = {
     "prune": lambda module: prune.l1_unstructured(module, "weight", amount=0.5),
-    "prune and make permanent": lambda module: (prune.l1_unstructured(module, "weight", 0.5), prune.remove(module, "weight")),
+    "prune and make permanent": lambda module: (
+        prune.l1_unstructured(module, "weight", 0.5),
+        prune.remove(module, "weight"),
+    ),
     "weight_norm": lambda module: parametrizations.weight_norm(module),
-    "parametrize": lambda module: parametrize.register_parametrization(module, "weight", torch.nn.Hardtanh()),
+    "parametrize": lambda module: parametrize.register_parametrization(
+        module, "weight", torch.nn.Hardtanh()
+    ),
     "a parameter becomes an attribute": replaced("weight"),
     "a buffer becomes an attribute": replaced("scale"),
     "a parameter becomes a buffer": registered_anew,
-    "another parameter": lambda module: setattr(module, "weight", torch.nn.Parameter(torch.ones(2, 2))),
+    "another parameter": lambda module: setattr(
+        module, "weight", torch.nn.Parameter(torch.ones(2, 2))
+    ),
     "another buffer": lambda module: setattr(module, "scale", torch.ones(2)),
-    "assigned state": lambda module: module.load_state_dict({"weight": torch.ones(2, 2), "scale": torch.zeros(2)}, assign=True),
+    "assigned state": lambda module: module.load_state_dict(
+        {"weight": torch.ones(2, 2), "scale": torch.zeros(2)}, assign=True
+    ),
     "converted": lambda module: module.double().float(),
 }
 
@@ -117,7 +143,10 @@ def lowered(model: torch.nn.Module, to: Any, *, preserved: tuple[str, ...] = ())
     if isinstance(model, Attributes):
         return px.lower(px.transform(px.capture(model, (X,))), to=to)
     ep = torch.export.export(
-        copy.deepcopy(model), (X,), strict=isinstance(model, Renamed), preserve_module_call_signature=preserved
+        copy.deepcopy(model),
+        (X,),
+        strict=isinstance(model, Renamed),
+        preserve_module_call_signature=preserved,
     )
     return px.lower(px.transform(px.import_ep(ep)), to=to)
 
@@ -168,7 +197,9 @@ def test_a_changed_module_is_copied_and_pickled(to: Any) -> None:
         if change == "parametrize":
             with pytest.raises(RuntimeError, match="state_dict"):
                 pickle.dumps(original)
-            with pytest.raises(px.errors.UnsupportedProgram, match=r"changed to Parametrized.*state_dict"):
+            with pytest.raises(
+                px.errors.UnsupportedProgram, match=r"changed to Parametrized.*state_dict"
+            ):
                 pickle.dumps(module)
         else:
             copies.append(pickle.loads(pickle.dumps(module)))
@@ -206,7 +237,10 @@ def test_a_child_is_replaced_for_all_names_of_its_parent_or_for_none(to: Any) ->
     module: Any = px.lower(program, to=to)
     expected = module(X)
     for path in ("a.a", "b.a"):
-        with pytest.raises(px.errors.SwapError, match=r"'a' and 'b' are one module.*\{'a.a': module, 'b.a': module\}"):
+        with pytest.raises(
+            px.errors.SwapError,
+            match=r"'a' and 'b' are one module.*\{'a.a': module, 'b.a': module\}",
+        ):
             module.set_submodule(path, other())
         module.set_submodule(path, module.get_submodule(path))
     torch.testing.assert_close(module(X), expected)

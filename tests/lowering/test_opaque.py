@@ -41,9 +41,13 @@ def program(held: nn.Module, weight: torch.Tensor) -> px.Program:
     kind = px.ir.SlotKind.PARAMETER if isinstance(weight, nn.Parameter) else px.ir.SlotKind.BUFFER
     module = px.ir.Slot(px.ir.SlotKind.MODULE, held, 1, 1)
     slots = {"w": px.ir.Slot(kind, weight, 0, 0), "blocks.m": module, "blocks.again": module}
-    signature = px.ir.Signature((px.ir.UserInput(px.ir.TensorType(torch.float32, (2, 2)), "x"),), (px.ir.UserOutput(),))
+    signature = px.ir.Signature(
+        (px.ir.UserInput(px.ir.TensorType(torch.float32, (2, 2)), "x"),), (px.ir.UserOutput(),)
+    )
     graph = px.Graph((px.Input("x"),), nodes, (px.Ref("out"),))
-    return px.Program.of({"": graph}, state=px.ir.State(tuple(slots), px.ir.pmap(slots)), signature=signature)
+    return px.Program.of(
+        {"": graph}, state=px.ir.State(tuple(slots), px.ir.pmap(slots)), signature=signature
+    )
 
 
 def tied() -> tuple[Counting, px.Program]:
@@ -93,7 +97,9 @@ def test_modes_conversions_copies_and_pickles_reach_it(to: Any) -> None:
 def test_it_moves_to_a_device_with_what_it_shares(state: Any) -> None:
     held, value = tied()
     lowered: Any = px.lower(value, device="meta", state=state)
-    assert {tensor.device.type for tensor in (*lowered.parameters(), *lowered.buffers())} == {"meta"}
+    assert {tensor.device.type for tensor in (*lowered.parameters(), *lowered.buffers())} == {
+        "meta"
+    }
     assert lowered.blocks.m.lin.weight is lowered.w
     assert held.calls.device.type == "cpu"
 
@@ -136,5 +142,8 @@ def test_it_is_text_and_identity() -> None:
     assert px.parse(text, state=value.state) == value
     with pytest.raises(px.errors.ParseError, match=r"not a torch\.nn\.Module"):
         px.parse(text, state={"w": held.lin.weight, "blocks.m": 3, "blocks.again": 3})
-    same, other = program(copy.deepcopy(held), torch.ones(2, 2)), program(nn.Linear(2, 2), torch.ones(2, 2))
+    same, other = (
+        program(copy.deepcopy(held), torch.ones(2, 2)),
+        program(nn.Linear(2, 2), torch.ones(2, 2)),
+    )
     assert px.digest(same) != px.digest(other)

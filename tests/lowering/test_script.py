@@ -33,9 +33,12 @@ WRONG = """def a_pass(gm):
 """
 
 Branched = module_class(
-    "Branched", lambda self, x: torch.cond(x.sum() > 0, lambda x: x.relu(), lambda x: x.cos(), (x.exp() - 1,))
+    "Branched",
+    lambda self, x: torch.cond(x.sum() > 0, lambda x: x.relu(), lambda x: x.cos(), (x.exp() - 1,)),
 )
-Draws = module_class("Draws", lambda self, x: (torch.rand_like(x) * x, nn.functional.dropout(x, 0.5)))
+Draws = module_class(
+    "Draws", lambda self, x: (torch.rand_like(x) * x, nn.functional.dropout(x, 0.5))
+)
 
 
 class Wide(nn.Module):
@@ -43,7 +46,10 @@ class Wide(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.register_buffer("small", torch.tensor([[1.0, float("inf")], [float("nan"), -0.1]], dtype=torch.bfloat16).t())
+        self.register_buffer(
+            "small",
+            torch.tensor([[1.0, float("inf")], [float("nan"), -0.1]], dtype=torch.bfloat16).t(),
+        )
         self.register_buffer("flags", torch.tensor([True, False]), persistent=False)
         self.register_buffer("unit", torch.tensor([1j, 2 - 3j]))
         self.count = torch.tensor(7)
@@ -60,7 +66,9 @@ PROGRAMS = {
     "writes": lambda: imported(Counter(), torch.randn(1, 4), decomposed=True),
     "branches": lambda: imported(Branched(), torch.randn(3)),
     "draws": lambda: imported(Draws().train(), torch.randn(5)),
-    "sizes": lambda: imported(Block(), torch.randn(3, 4), dynamic_shapes=({0: torch.export.Dim("n", max=9)},)),
+    "sizes": lambda: imported(
+        Block(), torch.randn(3, 4), dynamic_shapes=({0: torch.export.Dim("n", max=9)},)
+    ),
     "dtypes": lambda: imported(Wide(), torch.randn(1, 2)),
 }
 
@@ -96,7 +104,11 @@ def test_the_module_of_a_script_computes_what_the_program_computes(name: str) ->
 
 @pytest.mark.parametrize("name", ["tower", "branches", "dtypes"])
 def test_a_wrong_pass_is_found(name: str) -> None:
-    _, status, told = run(px.to_script(PROGRAMS[name](), rewrite=WRONG if name != "branches" else WRONG.replace("relu", "exp")))
+    _, status, told = run(
+        px.to_script(
+            PROGRAMS[name](), rewrite=WRONG if name != "branches" else WRONG.replace("relu", "exp")
+        )
+    )
     assert status == 1 and told.startswith("call 0, results: ")
 
 
@@ -113,7 +125,9 @@ def test_a_program_that_raises_by_itself_says_nothing_of_a_pass() -> None:
 
 def test_scripts_run_where_purefx_cannot_be_imported(tmp_path: Path) -> None:
     for name in ("tower", "branches", "shared"):
-        (tmp_path / f"{name}.py").write_text(px.to_script(PROGRAMS[name](), rewrite=WRONG), encoding="utf-8")
+        (tmp_path / f"{name}.py").write_text(
+            px.to_script(PROGRAMS[name](), rewrite=WRONG), encoding="utf-8"
+        )
         assert "purefx" not in (tmp_path / f"{name}.py").read_text(encoding="utf-8")
     runner = (
         "import pathlib, runpy, sys\n"
@@ -124,7 +138,9 @@ def test_scripts_run_where_purefx_cannot_be_imported(tmp_path: Path) -> None:
         "    except (SystemExit, Exception) as ended:\n"
         "        print(path.stem, ended)\n"
     )
-    found = subprocess.run([sys.executable, "-I", "-c", runner, tmp_path], capture_output=True, text=True, check=False)
+    found = subprocess.run(
+        [sys.executable, "-I", "-c", runner, tmp_path], capture_output=True, text=True, check=False
+    )
     lines = found.stdout.splitlines()
     assert "tower True" in lines and any(line.startswith("call 0, results: ") for line in lines)
     assert any(line.startswith("branches ") for line in lines)
@@ -136,12 +152,17 @@ def test_names_are_never_code() -> None:
         node("y\nraise SystemExit(8)", px.op(aten.mul.Tensor), odd[0], odd[1]),
         node("z", px.op(aten.add.Tensor), odd[2], odd[3]),
     ]
-    nodes += [node("w", px.op(aten.add.Tensor), "z", "y\nraise SystemExit(8)"), node("v", px.op(aten.sub.Tensor), "w", odd[4])]
+    nodes += [
+        node("w", px.op(aten.add.Tensor), "z", "y\nraise SystemExit(8)"),
+        node("v", px.op(aten.sub.Tensor), "w", odd[4]),
+    ]
     program = flat(nodes, (px.Ref("v"),), *odd)
     namespace, status, _ = run(px.to_script(program))
     assert status == 0
     args = example_args(program)
-    assert torch.equal(namespace["program"]({})(*args)[0], args[2] + args[3] + args[0] * args[1] - args[4])
+    assert torch.equal(
+        namespace["program"]({})(*args)[0], args[2] + args[3] + args[0] * args[1] - args[4]
+    )
 
 
 def test_refusals() -> None:
@@ -149,12 +170,37 @@ def test_refusals() -> None:
     held = tower.with_state(add={"held": px.ir.Slot(px.ir.SlotKind.CONSTANT, "text", 0, 0)})
     mine = flat([node("y", px.Op("tests.mine", target=lambda x: x), "x")], (px.Ref("y"),), "x")
     cases: list[tuple[px.Program, str, type[Exception], str]] = [
-        (tower, "def other(gm): return gm", px.errors.ArgumentError, "must define the function that the script calls"),
+        (
+            tower,
+            "def other(gm): return gm",
+            px.errors.ArgumentError,
+            "must define the function that the script calls",
+        ),
         (mine, "", px.errors.UnsupportedProgram, r"tests.mine at node y is not found by name"),
-        (px.import_fx(torch.fx.symbolic_trace(Tower(1))), "", px.errors.UnsupportedProgram, r"purefx.call_module has no"),
-        (held, "", px.errors.UnsupportedProgram, "the state 'held' is a str, which a script cannot make"),
-        (imported(Aliased(), torch.randn(1, 2)), "", px.errors.UnsupportedProgram, "is a view of other state"),
-        (px.import_fx(torch.fx.symbolic_trace(lambda x: x + 1)), "", px.errors.UnsupportedProgram, "no argument for the input"),
+        (
+            px.import_fx(torch.fx.symbolic_trace(Tower(1))),
+            "",
+            px.errors.UnsupportedProgram,
+            r"purefx.call_module has no",
+        ),
+        (
+            held,
+            "",
+            px.errors.UnsupportedProgram,
+            "the state 'held' is a str, which a script cannot make",
+        ),
+        (
+            imported(Aliased(), torch.randn(1, 2)),
+            "",
+            px.errors.UnsupportedProgram,
+            "is a view of other state",
+        ),
+        (
+            px.import_fx(torch.fx.symbolic_trace(lambda x: x + 1)),
+            "",
+            px.errors.UnsupportedProgram,
+            "no argument for the input",
+        ),
     ]
     for program, rewrite, kind, said in cases:
         with pytest.raises(kind, match=said):
@@ -171,7 +217,11 @@ def test_operators_of_libraries_are_named() -> None:
         assert run(script)[1:] == (0, "no difference\n")
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much], deadline=None)
+@settings(
+    max_examples=25,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+    deadline=None,
+)
 @given(exported_programs())
 def test_drawn_programs(drawn: Exported) -> None:
     program = px.import_ep(drawn.ep)

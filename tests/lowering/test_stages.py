@@ -46,7 +46,9 @@ TAGS = ("a", "b", "c")
 TAG_OF = {"mask": "a", "first": "a", "second": "b", "third": "c"}
 
 
-def split(module: nn.Module, tag_of: dict[str, str], *args: Any, kwargs: Any = None, **options: Any) -> px.Program:
+def split(
+    module: nn.Module, tag_of: dict[str, str], *args: Any, kwargs: Any = None, **options: Any
+) -> px.Program:
     """Return a split program without skips."""
     ep = exported(module, *args, kwargs=kwargs, **options)
     program = px.transform(px.import_ep(ep))
@@ -81,7 +83,9 @@ def skipping() -> tuple[Skipping, px.Program]:
 
 
 @pytest.mark.parametrize("to", ["graph_module", "interpreter"])
-def test_stages_have_their_own_state_and_give_what_eager_gives(skipping: tuple[Skipping, px.Program], to: Any) -> None:
+def test_stages_have_their_own_state_and_give_what_eager_gives(
+    skipping: tuple[Skipping, px.Program], to: Any
+) -> None:
     model, program = skipping
     stages = px.lower_stages(program, to=to)
     assert [list(stage.state_dict()) for stage in stages] == [
@@ -95,7 +99,9 @@ def test_stages_have_their_own_state_and_give_what_eager_gives(skipping: tuple[S
     assert torch.equal(given["early"], expected["early"])
 
 
-def test_a_stage_takes_what_the_one_before_gives_in_that_order(skipping: tuple[Skipping, px.Program]) -> None:
+def test_a_stage_takes_what_the_one_before_gives_in_that_order(
+    skipping: tuple[Skipping, px.Program],
+) -> None:
     stages = px.lower_stages(skipping[1])
     values = stages.arguments(BATCH, double=True)
     for before, after in zip(stages.programs, stages.programs[1:], strict=False):
@@ -112,7 +118,9 @@ def test_only_the_stages_that_are_asked_for_are_made(skipping: tuple[Skipping, p
     stages = px.lower_stages(skipping[1], only=[1])
     assert len(stages) == 3
     assert "second.weight" in stages[1].state_dict()
-    with pytest.raises(px.errors.StageError, match=r"stage 2 \(c\) was not made: include it in only="):
+    with pytest.raises(
+        px.errors.StageError, match=r"stage 2 \(c\) was not made: include it in only="
+    ):
         stages[2]
     for wrong in ([3], [-1], ["a"]):
         with pytest.raises(px.errors.ArgumentError, match="numbers of stages, 0 to 2"):
@@ -145,7 +153,13 @@ def loss_of(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     return nn.functional.cross_entropy(output.flatten(0, 1), target.flatten())
 
 
-def trained(stages: px.Stages, args: tuple[torch.Tensor, ...], target: torch.Tensor, chunks: int, **options: Any) -> None:
+def trained(
+    stages: px.Stages,
+    args: tuple[torch.Tensor, ...],
+    target: torch.Tensor,
+    chunks: int,
+    **options: Any,
+) -> None:
     """Run forward and backward of all stages in this process."""
     made = [px.pipeline_stage(stages, index, **options) for index in range(len(stages))]
     ScheduleInterleaved1F1B(made, chunks, loss_fn=loss_of).step(*args, target=target)
@@ -159,21 +173,32 @@ def test_tied_parameters_are_an_error_or_copies_whose_gradients_are_summed(state
     ids, target = torch.arange(12).reshape(4, 3) % 8, torch.arange(12).reshape(4, 3) % 8
     program = split(model, TIED_TAGS, ids[:2])
     with pytest.raises(
-        px.errors.StageError, match=r"the parameter embed.weight = head.weight is used by a, c: .*shared=\"copy\""
+        px.errors.StageError,
+        match=r"the parameter embed.weight = head.weight is used by a, c: .*shared=\"copy\"",
     ):
         px.lower_stages(program)
     stages = px.lower_stages(program, shared="copy", state=state)
     assert stages.ties == (Tie(((0, "embed.weight"), (2, "head.weight"))),)
     trained(stages, (ids,), target, 2)
     assert stage(stages, 0).embed.weight is not stage(stages, 2).head.weight
-    assert (stage(stages, 0).embed.weight is program.state["a.embed.weight"].value) == (state == "share")
-    torch.autograd.backward((loss_of(model(ids[:2]), target[:2]) + loss_of(model(ids[2:]), target[2:])) / 2)
-    assert torch.allclose(stage(stages, 0).embed.weight.grad, model.embed.weight.grad, rtol=1e-5, atol=1e-7)
+    assert (stage(stages, 0).embed.weight is program.state["a.embed.weight"].value) == (
+        state == "share"
+    )
+    torch.autograd.backward(
+        (loss_of(model(ids[:2]), target[:2]) + loss_of(model(ids[2:]), target[2:])) / 2
+    )
+    assert torch.allclose(
+        stage(stages, 0).embed.weight.grad, model.embed.weight.grad, rtol=1e-5, atol=1e-7
+    )
     assert torch.equal(stage(stages, 0).embed.weight.grad, stage(stages, 2).head.weight.grad)
     assert torch.equal(stage(stages, 1).block.up.weight.grad, model.block.up.weight.grad)
 
 
-class Counting(parent(norm=lambda: nn.BatchNorm1d(4), linear=lambda: nn.Linear(4, 8), count=lambda: torch.zeros(1))):
+class Counting(
+    parent(
+        norm=lambda: nn.BatchNorm1d(4), linear=lambda: nn.Linear(4, 8), count=lambda: torch.zeros(1)
+    )
+):
     """Writes a buffer at each call and gives it back; has BatchNorm."""
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -238,41 +263,59 @@ def test_schedules_that_split_the_backward_train_as_eager(schedule: str, form: A
     """Losses, gradients and the buffers that the stages write, to the last bit; frozen parameters get no gradient."""
     count = 3 if "Interleaved" in schedule else 2  # the others have two stages in a process
     model, ids, target = Masked(), torch.randint(10, (12, 3)), torch.randn(12, 3, 6)
-    tags = dict(zip(("embed", "a", "b", "c"), ("0", "0", "1", "2" if count == 3 else "1"), strict=True))
+    tags = dict(
+        zip(("embed", "a", "b", "c"), ("0", "0", "1", "2" if count == 3 else "1"), strict=True)
+    )
     stages = px.lower_stages(form(split(model, tags, ids[:2])))
-    made, losses = [px.pipeline_stage(stages, index) for index in range(count)], list[torch.Tensor]()
-    getattr(schedules, schedule)(made, 6, loss_fn=nn.functional.mse_loss).step(ids, target=target, losses=losses)
+    made, losses = (
+        [px.pipeline_stage(stages, index) for index in range(count)],
+        list[torch.Tensor](),
+    )
+    getattr(schedules, schedule)(made, 6, loss_fn=nn.functional.mse_loss).step(
+        ids, target=target, losses=losses
+    )
     for loss, *batch in zip(losses, ids.chunk(6), target.chunk(6), strict=True):
         wanted = nn.functional.mse_loss(model(batch[0]), batch[1])
         assert torch.equal(loss, wanted)
         torch.autograd.backward(wanted)
     state = model.state_dict(keep_vars=True)
-    for slot, value in [pair for stage in stages for pair in stage.state_dict(keep_vars=True).items()]:
+    for slot, value in [
+        pair for stage in stages for pair in stage.state_dict(keep_vars=True).items()
+    ]:
         theirs = state[slot].grad
         assert torch.equal(value.detach(), state[slot].detach()), slot
         assert value.grad is None if theirs is None else torch.equal(value.grad, theirs / 6), slot
 
 
-def told(stages: px.Stages, **options: Any) -> list[list[tuple[tuple[int, ...], torch.dtype, bool]]]:
+def told(
+    stages: px.Stages, **options: Any
+) -> list[list[tuple[tuple[int, ...], torch.dtype, bool]]]:
     """Return what torch is told of what crosses: the inputs of each stage, and the outputs of the last."""
     found: list[list[tuple[tuple[int, ...], torch.dtype, bool]]] = []
     for index in range(len(stages)):
         made = px.pipeline_stage(stages, index, **options)
         assert isinstance(made, PipelineStage)
         meta = vars(made)["_user_meta"]
-        mine = [[(tuple(one.shape), one.dtype, one.requires_grad) for one in some] for some in (meta.inputs, meta.outputs)]
+        mine = [
+            [(tuple(one.shape), one.dtype, one.requires_grad) for one in some]
+            for some in (meta.inputs, meta.outputs)
+        ]
         assert not found or found[-1] == mine[0], "both sides of a boundary are told the same"
         found[index:] = mine
     return found
 
 
 @pytest.mark.usefixtures("world")
-def test_torch_is_told_shapes_and_what_needs_a_gradient(skipping: tuple[Skipping, px.Program]) -> None:
+def test_torch_is_told_shapes_and_what_needs_a_gradient(
+    skipping: tuple[Skipping, px.Program],
+) -> None:
     _, program = skipping
     first = told(px.lower_stages(program))
     shape, real = (2, 4), torch.float32
     assert first[0] == [(shape, real, False), ((2, 2), torch.int64, False)]
-    assert sorted(first[1], key=str) == sorted([(shape, torch.bool, False), (shape, real, True), (shape, real, False)], key=str)
+    assert sorted(first[1], key=str) == sorted(
+        [(shape, torch.bool, False), (shape, real, True), (shape, real, False)], key=str
+    )
     assert first[-1] == [(shape, real, True)] * 2
 
 
@@ -283,7 +326,10 @@ def test_frozen_parameters_need_no_gradient_and_may_not_be_unfrozen() -> None:
     stages = px.lower_stages(split(model, {"0": "a", "1": "b"}, torch.ones(2, 2)))
     assert [one[0][2] for one in told(stages)] == [False, False, True]
     stages[0].requires_grad_()
-    with pytest.raises(px.errors.StageError, match=r"the parameter 0.weight of stage 0 was frozen when the program was exported"):
+    with pytest.raises(
+        px.errors.StageError,
+        match=r"the parameter 0.weight of stage 0 was frozen when the program was exported",
+    ):
         px.pipeline_stage(stages, 0)
 
 
@@ -304,12 +350,32 @@ def test_dynamic_sizes_need_an_example() -> None:
 
 
 ERRORS: list[tuple[str, str, str]] = [
-    ("a = @neg(x); b = @neg(a); c = @two(b, a)", "c", "s2 takes a from s0, which is not the part before it: run relay_skips"),
-    ("a = @neg(x); b = @neg(a)", "a", "the result a is made by s0, which is not the last part: run relay_skips"),
-    ("n = @size(x); c = @scaled(n)", "c", "s0 returns n, a number, but only tensors can be sent: run move_non_tensor_nodes"),
-    ("n = @size(x)", "n", "the program returns n, a number, but the last stage can return only tensors"),
+    (
+        "a = @neg(x); b = @neg(a); c = @two(b, a)",
+        "c",
+        "s2 takes a from s0, which is not the part before it: run relay_skips",
+    ),
+    (
+        "a = @neg(x); b = @neg(a)",
+        "a",
+        "the result a is made by s0, which is not the last part: run relay_skips",
+    ),
+    (
+        "n = @size(x); c = @scaled(n)",
+        "c",
+        "s0 returns n, a number, but only tensors can be sent: run move_non_tensor_nodes",
+    ),
+    (
+        "n = @size(x)",
+        "n",
+        "the program returns n, a number, but the last stage can return only tensors",
+    ),
     ("a = @neg(x); b = @add_(a)", "b", "s1 writes into its input a, which"),
-    ("a = @off(x); b = @neg(a)", "b", "s0 leaves a region (a gradient mode, an autocast) open for the next part"),
+    (
+        "a = @off(x); b = @neg(a)",
+        "b",
+        "s0 leaves a region (a gradient mode, an autocast) open for the next part",
+    ),
     ("b = @neg(x)", "b", "the input n is a number (int), but stages take tensors"),
 ]
 """The calls of the parts, what the program returns, and the reason of the refusal."""
@@ -329,15 +395,26 @@ BODIES = {
 
 def chained(calls: str, result: str, *sections: str, **takes: str) -> px.Program:
     """Return a split program of calls of these bodies."""
-    numbered = [f"{call.replace('@', 'call @')} as s{number}" for number, call in enumerate(calls.split("; "))]
-    text = "\n".join([f'graph @""(x{", n" if takes else ""}) {{', *numbered, f"return ({result},)", "}"])
+    numbered = [
+        f"{call.replace('@', 'call @')} as s{number}"
+        for number, call in enumerate(calls.split("; "))
+    ]
+    text = "\n".join(
+        [f'graph @""(x{", n" if takes else ""}) {{', *numbered, f"return ({result},)", "}"]
+    )
     for name, (formals, operator) in BODIES.items():
-        text += f"\ngraph @{name}({formals}) {{\nr = {operator}\nreturn r\n}}" if f"@{name}(" in calls else ""
+        text += (
+            f"\ngraph @{name}({formals}) {{\nr = {operator}\nreturn r\n}}"
+            if f"@{name}(" in calls
+            else ""
+        )
     return split_tree(text, *sections, **takes)
 
 
 @pytest.mark.parametrize(("calls", "result", "said"), ERRORS)
-def test_what_torch_can_not_carry_is_refused_with_advice(calls: str, result: str, said: str) -> None:
+def test_what_torch_can_not_carry_is_refused_with_advice(
+    calls: str, result: str, said: str
+) -> None:
     takes = {"takes": "user x: f32[2]\nuser n: number int"} if "input n" in said else {}
     with pytest.raises(px.errors.StageError) as caught:
         px.lower_stages(chained(calls, result, **takes))
@@ -348,11 +425,15 @@ def test_what_torch_can_not_carry_is_refused_with_advice(calls: str, result: str
 
 @pytest.mark.usefixtures("world")
 def test_sizes_that_depend_on_the_data_are_refused() -> None:
-    with pytest.raises(px.errors.StageError, match="the sizes of the results of s0 are unknown before it runs"):
+    with pytest.raises(
+        px.errors.StageError, match="the sizes of the results of s0 are unknown before it runs"
+    ):
         px.pipeline_stage(px.lower_stages(chained("a = @nonzero(x)", "a")), 0)
 
 
 def test_state_that_one_part_writes_is_of_no_other() -> None:
     state = "state {\nbuffer s0.n: f32[2]\nbuffer s1.n: f32[2] tied s0.n\n}"
-    with pytest.raises(px.errors.StageError, match="s0 writes n, which s1 also uses, so the copies would diverge"):
+    with pytest.raises(
+        px.errors.StageError, match="s0 writes n, which s1 also uses, so the copies would diverge"
+    ):
         px.lower_stages(chained("a = @writes(x); b = @reads(a)", "b", state), shared="copy")

@@ -44,7 +44,10 @@ LOOKS: list[Callable[[Any], Any]] = [
     lambda module: pickle.loads(pickle.dumps(module))(torch.ones(1, 2)).tolist(),
     lambda module: sorted(module.state_dict()),
     lambda module: module(torch.ones(1, 2)).tolist(),
-    lambda module: str(module.graph_module.meta) + str([id(part.graph) == id(part.graph) for part in module.children()]),
+    lambda module: (
+        str(module.graph_module.meta)
+        + str([id(part.graph) == id(part.graph) for part in module.children()])
+    ),
 ]
 
 
@@ -71,5 +74,7 @@ def test_eight_threads_look_at_one_module(to: Any) -> None:
                 start.wait()
                 return LOOKS[index](module)
 
-            order = [(index + number) % len(LOOKS) if number % 3 else number % 4 for index in range(8)]
+            order = [
+                (index + number) % len(LOOKS) if number % 3 else number % 4 for index in range(8)
+            ]
             assert list(threads.map(look, order)) == [expected[index] for index in order]

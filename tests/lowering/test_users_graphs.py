@@ -45,8 +45,12 @@ def test_every_node_of_every_graph_has_a_value(to: str, form: str) -> None:
     for part in (*module.modules(), *hidden):
         if hasattr(part, "purefx_place"):
             part.graph.lint()
-            assert [node for node in part.graph.nodes if node.op != "output" and "val" not in node.meta] == []
-            assert {name for name in theirs if not hasattr(part, name)} <= {"_prologue_start"}  # of the generated code
+            assert [
+                node for node in part.graph.nodes if node.op != "output" and "val" not in node.meta
+            ] == []
+            assert {name for name in theirs if not hasattr(part, name)} <= {
+                "_prologue_start"
+            }  # of the generated code
             seen += 1
     assert seen > 5
 
@@ -76,10 +80,17 @@ def test_an_edited_graph_takes_effect(to: str) -> None:
 
 
 def test_a_child_whose_name_is_a_keyword_runs_and_its_parent_cannot_be_edited() -> None:
-    inner = module_class("Inner", lambda self, x: getattr(self, "class").deep(x), **{"class": lambda: parent(deep=nn.ReLU)()})
+    inner = module_class(
+        "Inner",
+        lambda self, x: getattr(self, "class").deep(x),
+        **{"class": lambda: parent(deep=nn.ReLU)()},
+    )
     module = lowered(torch.export.export(inner(), (torch.ones(2),)))
     assert torch.equal(module(-torch.ones(2)), torch.zeros(2))
-    with pytest.raises(px.errors.UnsupportedProgram, match=r"keywords \('class.deep'\) cannot appear in it; rename them"):
+    with pytest.raises(
+        px.errors.UnsupportedProgram,
+        match=r"keywords \('class.deep'\) cannot appear in it; rename them",
+    ):
         module.recompile()
 
 
@@ -93,7 +104,11 @@ def _fresh_dynamo() -> Any:
 # What aot_eager compiles, dynamo has traced as it does for eager; but decomposed, that runs without gradients.
 BACKENDS = [
     pytest.param(
-        form, backend, marks=[pytest.mark.deep] if backend == "eager" and form in ("strict", "dynamic", "strict dynamic") else []
+        form,
+        backend,
+        marks=[pytest.mark.deep]
+        if backend == "eager" and form in ("strict", "dynamic", "strict dynamic")
+        else [],
     )
     for form in FORMS
     for backend in ("eager", "aot_eager")
@@ -119,14 +134,23 @@ def test_compile_takes_the_whole_graph(to: str, form: str, backend: str) -> None
 
 
 @EACH
-@pytest.mark.parametrize(("form", "strict"), [*[(form, False) for form in FORMS], ("plain", True), ("strict dynamic", True)])
+@pytest.mark.parametrize(
+    ("form", "strict"),
+    [*[(form, False) for form in FORMS], ("plain", True), ("strict dynamic", True)],
+)
 def test_exports_again_with_dynamic_shapes_by_name(to: str, form: str, strict: bool) -> None:
     """The signature of forward is the original's, so shapes by name and keywords work; the result means the same."""
     model, ep = mixed(form)
     module, (args, kwargs) = lowered(ep, to), mixed_args()
     assert list(inspect.signature(module.forward).parameters) == ["x", "scale"]
     first = {0: torch.export.Dim.DYNAMIC} if "dynamic" in form else None
-    again = torch.export.export(copy.deepcopy(module), args, kwargs, dynamic_shapes={"x": first, "scale": first}, strict=strict)
+    again = torch.export.export(
+        copy.deepcopy(module),
+        args,
+        kwargs,
+        dynamic_shapes={"x": first, "scale": first},
+        strict=strict,
+    )
     assert again.graph_signature.user_inputs == ("x", "scale")
     agree(lowered(again, to), model, three(lambda: mixed_args(5 if first else 3)))
 
@@ -136,7 +160,9 @@ def test_signature_names() -> None:
     kind = module_class("Named", lambda self, x, y=None, *, flag=None: x["a"] + y + flag)
     x = torch.ones(2)
     module = lowered(torch.export.export(kind(), ({"a": x},), {"flag": x, "y": x}))
-    assert str(inspect.signature(module.forward)) == "(x, *, flag, y)"  # in which order keywords stood is not exported
+    assert (
+        str(inspect.signature(module.forward)) == "(x, *, flag, y)"
+    )  # in which order keywords stood is not exported
     with pytest.raises(TypeError, match="flag, y by keyword"):
         module({"a": x}, x, x)
     assert torch.equal(module({"a": x}, flag=x, y=x), 3 * x)

@@ -41,7 +41,9 @@ def test_a_written_mode_warns_once(to: str, training: bool, form: str) -> None:
     """A switch to the other mode says which modules do not follow, once; to the same one, nothing."""
     module = lowered(export(Drops().train(training), form, (torch.randn(3, 4),)), to)
     module.train(training)
-    with pytest.warns(px.errors.ModeWarning, match=r"cannot change modes.*norm \(aten\..*batch_norm") as caught:
+    with pytest.warns(
+        px.errors.ModeWarning, match=r"cannot change modes.*norm \(aten\..*batch_norm"
+    ) as caught:
         module.train(not training)
     assert len(caught) == 1
     assert module.drop.training is (not training)
@@ -109,12 +111,29 @@ Pairs = module_class("Pairs", lambda self, x, y: x - 2 * y)
 class Recorder(FlatArgsAdapter):
     """Takes one tensor for both, or what it was told to give; remembers what it was asked."""
 
-    def __init__(self, gives: Callable[[list[Any]], Any] = lambda flat: [flat[0], flat[0]], paths: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        gives: Callable[[list[Any]], Any] = lambda flat: [flat[0], flat[0]],
+        paths: tuple[str, ...] = (),
+    ) -> None:
         self.gives, self.paths = gives, paths
         self.asked: dict[str, Any] = {}
 
-    def adapt(self, target_spec: Any, input_spec: Any, input_args: list[Any], metadata: Any = None, obj: Any = None) -> list[Any]:
-        self.asked = {"target": target_spec, "input": input_spec, "flat": input_args, "metadata": metadata, "obj": obj}
+    def adapt(
+        self,
+        target_spec: Any,
+        input_spec: Any,
+        input_args: list[Any],
+        metadata: Any = None,
+        obj: Any = None,
+    ) -> list[Any]:
+        self.asked = {
+            "target": target_spec,
+            "input": input_spec,
+            "flat": input_args,
+            "metadata": metadata,
+            "obj": obj,
+        }
         return self.gives(input_args)
 
     def get_flat_arg_paths(self) -> list[str]:
@@ -168,13 +187,20 @@ def test_wrapped_modules_train_as_eager(to: str, wrap: Callable[[Any], Any]) -> 
     model, x = Tower(2), torch.randn(2, 4)
     dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
     try:
-        mine, theirs = wrap(lowered(torch.export.export(copy.deepcopy(model), (x,)), to)), wrap(model)
+        mine, theirs = (
+            wrap(lowered(torch.export.export(copy.deepcopy(model), (x,)), to)),
+            wrap(model),
+        )
         for module in (mine, theirs):
             module(x).square().sum().backward()
         assert list(mine.state_dict()) == list(theirs.state_dict())
         for pair in zip(mine.parameters(), theirs.parameters(), strict=True):
-            grads = [p.grad.full_tensor() if hasattr(p.grad, "full_tensor") else p.grad for p in pair]
+            grads = [
+                p.grad.full_tensor() if hasattr(p.grad, "full_tensor") else p.grad for p in pair
+            ]
             torch.testing.assert_close(*grads, rtol=0, atol=0)
     finally:
-        time.sleep(0.02)  # the destructor of DDP joins threads of gloo with the GIL, which they may still wait for
+        time.sleep(
+            0.02
+        )  # the destructor of DDP joins threads of gloo with the GIL, which they may still wait for
         dist.destroy_process_group()

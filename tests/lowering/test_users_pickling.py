@@ -51,8 +51,12 @@ def test_a_copy_is_a_module_of_its_own(to: str, form: str, way: str) -> None:
     other = COPIES[way](module)
     agree(other, model, three(lambda: mixed_args(4 if "dynamic" in form else 3)))
     assert other.first.up.weight is other.second.up.weight
-    assert isinstance(other, torch.fx.GraphModule if to == "graph_module" else torch.export.UnflattenedModule)
-    assert way == "copy" or all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
+    assert isinstance(
+        other, torch.fx.GraphModule if to == "graph_module" else torch.export.UnflattenedModule
+    )
+    assert way == "copy" or all(
+        torch.equal(value, before[name]) for name, value in module.state_dict().items()
+    )
     with pytest.raises(px.errors.InputValueError, match="argument scale"):
         other(*args, scale=torch.ones(9, 9, 9))
 
@@ -82,7 +86,9 @@ def test_higher_order_operators_survive(to: str) -> None:
 
     class Chooses(parent(up=lambda: nn.Linear(4, 4))):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return torch.cond(x.sum() > 0, lambda x: self.up(x).relu(), lambda x: self.up(x) - 1, (x,))
+            return torch.cond(
+                x.sum() > 0, lambda x: self.up(x).relu(), lambda x: self.up(x) - 1, (x,)
+            )
 
     model, x = Chooses(), torch.randn(2, 4)
     other = saved(lowered(torch.export.export(model, (x,)), to))
@@ -115,8 +121,12 @@ def test_only_our_own_functions_are_in_a_pickle() -> None:
             return super().find_class(module_name, global_name)
 
     Finder(io.BytesIO(data)).load()
-    ours = {name for name in found if name.startswith("purefx.") and not name.startswith("purefx.ir.")}
-    assert ours == {f"purefx.lowering.modules.pickling.{name}" for name in ("load_context", "load_module")}
+    ours = {
+        name for name in found if name.startswith("purefx.") and not name.startswith("purefx.ir.")
+    }
+    assert ours == {
+        f"purefx.lowering.modules.pickling.{name}" for name in ("load_context", "load_module")
+    }
 
 
 SCRIPT = """
@@ -151,8 +161,14 @@ def test_another_process(tmp_path: Path) -> None:
 @EACH
 def test_operators_are_found_by_name(to: str) -> None:
     """Methods that fx traced, also where an example says that they are those of tensors; and one that no text may name."""
-    model, x, wait = nn.Linear(3, 2), torch.randn(2, 3), torch.ops._c10d_functional.wait_tensor.default
-    traced = torch.fx.symbolic_trace(Parent(lambda p, x: wait(p.inner(x).view(-1)).relu(), inner=model))
+    model, x, wait = (
+        nn.Linear(3, 2),
+        torch.randn(2, 3),
+        torch.ops._c10d_functional.wait_tensor.default,
+    )
+    traced = torch.fx.symbolic_trace(
+        Parent(lambda p, x: wait(p.inner(x).view(-1)).relu(), inner=model)
+    )
     for examples in (None, (x,)):
         module = px.lower(px.transform(px.import_fx(traced, example_inputs=examples)), to=to)
         assert torch.equal(pickle.loads(pickle.dumps(module))(x), model(x).view(-1).relu())

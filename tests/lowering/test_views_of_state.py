@@ -20,12 +20,18 @@ Views = list[torch.Tensor]
 
 
 def sliced(view: torch.Tensor, draw: Draw) -> torch.Tensor:
-    return view[draw.choice([0, 1]) :: draw.choice([1, 2])] if view.dim() and view.shape[0] > 2 else view
+    return (
+        view[draw.choice([0, 1]) :: draw.choice([1, 2])]
+        if view.dim() and view.shape[0] > 2
+        else view
+    )
 
 
 def overlapping(view: torch.Tensor, draw: Draw) -> torch.Tensor:
     size = min(2, *view.shape) if view.dim() else 0
-    return view.unfold(draw.randrange(view.dim()), size, 1) if size == 2 and view.dim() < 3 else view
+    return (
+        view.unfold(draw.randrange(view.dim()), size, 1) if size == 2 and view.dim() < 3 else view
+    )
 
 
 def expanded(view: torch.Tensor, draw: Draw) -> torch.Tensor:
@@ -44,7 +50,15 @@ def part(view: torch.Tensor, draw: Draw) -> torch.Tensor:
     return (view.imag if draw.random() < 0.7 else view.real) if view.is_complex() else view
 
 
-STEPS: list[Callable[[torch.Tensor, Draw], torch.Tensor]] = [sliced, overlapping, expanded, turned, conjugate, conjugate, part]
+STEPS: list[Callable[[torch.Tensor, Draw], torch.Tensor]] = [
+    sliced,
+    overlapping,
+    expanded,
+    turned,
+    conjugate,
+    conjugate,
+    part,
+]
 
 
 def views(seed: int) -> tuple[Views, int]:
@@ -86,7 +100,9 @@ WAYS: dict[str, Callable[[px.Program], Any]] = {
     "step by step": lambda program: px.lower(program, to="interpreter"),
     "exported": lambda program: px.to_ep(program).module(),
     "imported again": lambda program: px.lower(px.transform(px.import_ep(px.to_ep(program)))),
-    "shared": lambda program: px.lower(program, state="share"),  # the last: it writes into the program's own
+    "shared": lambda program: px.lower(
+        program, state="share"
+    ),  # the last: it writes into the program's own
 }
 
 
@@ -101,13 +117,19 @@ def test_state_reads_the_same_wherever_it_goes(seed: int, tmp_path: Path) -> Non
         px.save(program, tmp_path / "p")
         assert runs(px.lower(px.load(tmp_path / "p"))) == expected
     pickled = pickle.loads(pickle.dumps(px.lower(program)))
-    assert runs(pickled) == runs(pickle.loads(pickle.dumps(Reads(seed))))  # which parts what shares memory
+    assert runs(pickled) == runs(
+        pickle.loads(pickle.dumps(Reads(seed)))
+    )  # which parts what shares memory
     for name, way in WAYS.items():
         assert runs(way(program if name == "flat" else px.transform(program))) == expected, name
 
 
 def test_a_lone_window_keeps_what_is_around_it() -> None:
-    around = module_class("Around", lambda self, x: torch.as_strided(self.t, (4,), (2,), 0) * x, t=lambda: torch.arange(8.0)[2:4])
+    around = module_class(
+        "Around",
+        lambda self, x: torch.as_strided(self.t, (4,), (2,), 0) * x,
+        t=lambda: torch.arange(8.0)[2:4],
+    )
 
     x = torch.ones(())
     assert px.unflatten(torch.export.export(around(), (x,)))(x).tolist() == [0, 2, 4, 6]

@@ -125,10 +125,18 @@ def test_dispatch_modes_see_the_same(to: str) -> None:
 def test_fx_traces_operators(to: str) -> None:
     """Proxies meet overloads only; without placeholders, one proxy for all inputs is indexed first."""
     module = made(to)
-    expected = [each for each in operators(module) if each is not aten.arange.default]  # fx runs what takes no value
-    for more, first in (({"concrete_args": (cast(Any, torch.fx).PH,)}, []), ({}, [operator.getitem])):
+    expected = [
+        each for each in operators(module) if each is not aten.arange.default
+    ]  # fx runs what takes no value
+    for more, first in (
+        ({"concrete_args": (cast(Any, torch.fx).PH,)}, []),
+        ({}, [operator.getitem]),
+    ):
         traced = torch.fx.symbolic_trace(module, **more)
-        assert [node.target for node in traced.graph.nodes if node.op == "call_function"] == [*first, *expected]
+        assert [node.target for node in traced.graph.nodes if node.op == "call_function"] == [
+            *first,
+            *expected,
+        ]
 
 
 @EACH
@@ -144,7 +152,10 @@ def test_compilers_see_operators(to: str, before: bool) -> None:
 
     torch._dynamo.reset()
     given = torch.compile(module, fullgraph=True, backend=backend)(X)
-    graphs += [torch.export.export(copy.deepcopy(module), (X,), strict=strict).graph for strict in (False, True)]
+    graphs += [
+        torch.export.export(copy.deepcopy(module), (X,), strict=strict).graph
+        for strict in (False, True)
+    ]
     for graph in graphs:
         called = [node.target for node in graph.nodes if isinstance(node.target, OpOverload)]
         assert called == operators(module)
@@ -159,7 +170,14 @@ def test_metadata_is_read_where_nobody_looks_on() -> None:
     asked = (torch.float32, torch.device("cpu"), torch.strided)
     assert has_metadata(X, *asked)
     assert has_metadata(nn.Parameter(X), *asked)
-    others = (X.double(), X.to("meta"), X.to_sparse(), X.as_subclass(type("Own", (torch.Tensor,), {})), 1.0, None)
+    others = (
+        X.double(),
+        X.to("meta"),
+        X.to_sparse(),
+        X.as_subclass(type("Own", (torch.Tensor,), {})),
+        1.0,
+        None,
+    )
     assert not any(has_metadata(each, *asked) for each in others)
     for quiet in (torch.no_grad(), torch.inference_mode(), torch.autocast("cpu")):
         with quiet:

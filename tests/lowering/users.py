@@ -49,13 +49,19 @@ def mixed(form: str) -> tuple[Mixed, Any]:
     return model, export(model, form, args, kwargs)
 
 
-def export(model: nn.Module, form: str, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> Any:
+def export(
+    model: nn.Module, form: str, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None
+) -> Any:
     """Export a deep copy of a model in one of the forms; the first dimension is dynamic where the form says so."""
     kwargs = kwargs or {}
     shapes: Any = None
     if "dynamic" in form:
         first = {0: torch.export.Dim.DYNAMIC}
-        shapes = [first for _ in args] if not kwargs else {**_named(model, args, first), **dict.fromkeys(kwargs, first)}
+        shapes = (
+            [first for _ in args]
+            if not kwargs
+            else {**_named(model, args, first), **dict.fromkeys(kwargs, first)}
+        )
     options: Any = {"dynamic_shapes": shapes, "strict": "strict" in form}
     return exported(model, *args, decomposed="decomposed" in form, kwargs=kwargs, **options)
 
@@ -69,7 +75,11 @@ def lowered(ep: Any, to: str = "graph_module", **options: Any) -> Any:
     return px.lower(px.transform(px.import_ep(ep)), to=to, **options)  # type: ignore[arg-type]
 
 
-def agree(module: Callable[..., Any], model: nn.Module, calls: Iterator[tuple[tuple[Any, ...], dict[str, Any]]] | Any) -> None:
+def agree(
+    module: Callable[..., Any],
+    model: nn.Module,
+    calls: Iterator[tuple[tuple[Any, ...], dict[str, Any]]] | Any,
+) -> None:
     """Assert that three calls in a row and the state after them are eager's, to the last bit."""
     model = copy.deepcopy(model)
     for args, kwargs in calls:
@@ -82,6 +92,8 @@ def agree(module: Callable[..., Any], model: nn.Module, calls: Iterator[tuple[tu
             torch.testing.assert_close(value, expected[name], rtol=0, atol=0)
 
 
-def three(make: Callable[[], tuple[tuple[Any, ...], dict[str, Any]]]) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
+def three(
+    make: Callable[[], tuple[tuple[Any, ...], dict[str, Any]]],
+) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
     """Return three calls."""
     return [make() for _ in range(3)]

@@ -33,7 +33,11 @@ def examples(name: str) -> list[doctest.DocTest]:
 NAMES = [file.removesuffix(".py").replace("/", ".") for file in FILES]
 
 
-@pytest.mark.parametrize("test", [test for name in NAMES for test in examples(name)], ids=lambda test: test.name)
+@pytest.mark.parametrize(
+    "test", [test for name in NAMES for test in examples(name)], ids=lambda test: test.name
+)
 def test_example(test: doctest.DocTest) -> None:
     said: list[str] = []
-    assert doctest.DocTestRunner().run(test, out=said.append, clear_globs=False).failed == 0, "".join(said)
+    assert doctest.DocTestRunner().run(test, out=said.append, clear_globs=False).failed == 0, (
+        "".join(said)
+    )

@@ -47,7 +47,10 @@ def make_mutants(path: str) -> list[Mutant]:
     }
     module = path.removesuffix(".py").replace("/", ".")
     source = path.removeprefix("purefx/")
-    found = [Mutant(f"{module}.{name}", source, _function(name), *_change(bodies, name)) for name in made.mutant_names]
+    found = [
+        Mutant(f"{module}.{name}", source, _function(name), *_change(bodies, name))
+        for name in made.mutant_names
+    ]
     return [mutant for mutant in found if STRICT.sub("", mutant.old) != STRICT.sub("", mutant.new)]
 
 

@@ -48,8 +48,15 @@ def read(tree: Path, root: Path) -> tuple[list[Result], list[Same], list[str]]:
     """Return the results of the last run, the written reasons, and the tests that failed without any mutant."""
     verdicts = dict(line.split("\t")[::-1] for line in (tree / "verdicts").read_text().splitlines())
     fields = ("file", "function", "old", "new")
-    mutants = [mutant for mutant in json.loads((tree / "mutants.json").read_text()) if mutant["name"] in verdicts]
-    results = [Result(**{field: mutant[field] for field in fields}, verdict=verdicts[mutant["name"]]) for mutant in mutants]
+    mutants = [
+        mutant
+        for mutant in json.loads((tree / "mutants.json").read_text())
+        if mutant["name"] in verdicts
+    ]
+    results = [
+        Result(**{field: mutant[field] for field in fields}, verdict=verdicts[mutant["name"]])
+        for mutant in mutants
+    ]
     same = same_ones((root / "tests" / "mutants" / "equivalent.toml").read_text())
     return results, same, json.loads((tree / "broken.json").read_text())
 
@@ -64,11 +71,15 @@ def report(results: Sequence[Result], same: Sequence[Same], broken: Sequence[str
     """Print the table; return 1 where too few mutants of transforms/ are found."""
     unknown = left(results, same)
     for result in unknown:
-        print(f"{result.file}, {result.function}, {result.verdict}:\n{_shown('-', result.old)}\n{_shown('+', result.new)}")
+        print(
+            f"{result.file}, {result.function}, {result.verdict}:\n{_shown('-', result.old)}\n{_shown('+', result.new)}"
+        )
     for test in broken:
         print(f"{test} fails without any mutant, and was left out")
     for one in stale(results, same):
-        print(f"equivalent.toml: no mutant that survived fits ({one.file}, {one.function}): {one.reason}")
+        print(
+            f"equivalent.toml: no mutant that survived fits ({one.file}, {one.function}): {one.reason}"
+        )
     print("\n".join(table(results, unknown)))
     shares = [share(results, unknown, "transforms/")]
     return int(any(part < ENOUGH for part in shares) or bool(broken))
@@ -81,7 +92,11 @@ def _shown(sign: str, lines: str) -> str:
 def stale(results: Sequence[Result], same: Sequence[Same]) -> list[Same]:
     """Return the reasons that speak of a file which was asked about, and fit no survivor in it."""
     asked = {result.file for result in results}
-    return [one for one in same if one.file in asked and not any(one.fits(result) for result in _survivors(results))]
+    return [
+        one
+        for one in same
+        if one.file in asked and not any(one.fits(result) for result in _survivors(results))
+    ]
 
 
 def left(results: Iterable[Result], same: Sequence[Same]) -> list[Result]:
@@ -104,7 +119,9 @@ def share(results: Iterable[Result], unknown: Sequence[Result], prefix: str) -> 
 def table(results: Sequence[Result], unknown: Sequence[Result]) -> list[str]:
     """Return one line for each file and folder: how many mutants, what became of them, which share was found."""
     folders = dict.fromkeys(result.file.split("/")[0] + "/" for result in results)
-    lines = [f"{'':40} {'mutants':>8} {'killed':>8} {'stopped':>8} {'same':>8} {'survived':>9} {'found':>7}"]
+    lines = [
+        f"{'':40} {'mutants':>8} {'killed':>8} {'stopped':>8} {'same':>8} {'survived':>9} {'found':>7}"
+    ]
     for prefix in (*dict.fromkeys(result.file for result in results), *folders):
         mine = [result for result in results if result.file.startswith(prefix)]
         counts = Counter(result.verdict for result in mine)

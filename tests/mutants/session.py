@@ -76,7 +76,11 @@ class Session:
         self.remembered = caches(LAYERS)
         self._original(items)
         # What runs only when a module is imported fills tables, which every mutant inherits: that cannot be asked here.
-        self.mutants = [mutant for mutant in self.mutants if mutant.tested_as in self.tests or mutant.tested_as not in imported]
+        self.mutants = [
+            mutant
+            for mutant in self.mutants
+            if mutant.tested_as in self.tests or mutant.tested_as not in imported
+        ]
         gc.collect()
         gc.freeze()
         running: dict[int, tuple[Mutant, int]] = {}
@@ -108,12 +112,19 @@ class Session:
         set_mutant_under_test("")
         Path("seconds.json").write_text(json.dumps(self.seconds))
         Path("broken.json").write_text(json.dumps(self.broken))
-        print(f"{len(self.seconds)} tests take {sum(self.seconds.values()):.0f} s; {len(self.mutants)} mutants", flush=True)
+        print(
+            f"{len(self.seconds)} tests take {sum(self.seconds.values()):.0f} s; {len(self.mutants)} mutants",
+            flush=True,
+        )
 
     def _chosen(self, mutant: Mutant) -> Iterator[str]:
         def rank(test: str) -> tuple[int, int, float]:
             # What found other mutants of this function, or of this file, finds this one soonest; else the cheapest is first.
-            return -self.kills[mutant.tested_as, test], -self.kills[mutant.file, test], self.seconds[test]
+            return (
+                -self.kills[mutant.tested_as, test],
+                -self.kills[mutant.file, test],
+                self.seconds[test],
+            )
 
         left = self.budget
         for test in sorted(self.tests.get(mutant.tested_as, ()), key=rank):
@@ -172,7 +183,10 @@ class Session:
             file.write(f"{verdict}\t{name}\n")
         done = len(self.verdicts)
         if done % 100 == 0:
-            print(f"{done} of {len(self.mutants)}, {list(self.verdicts.values()).count('survived')} survived", flush=True)
+            print(
+                f"{done} of {len(self.mutants)}, {list(self.verdicts.values()).count('survived')} survived",
+                flush=True,
+            )
 
 
 def main(budget: float, workers: int, seed: int, sample: int) -> int:
@@ -184,19 +198,36 @@ def main(budget: float, workers: int, seed: int, sample: int) -> int:
     # In an order that is random, so that a run which is stopped has asked a fair sample.
     mutants = Random(seed).sample(mutants, min(sample or len(mutants), len(mutants)))
     Path("mutants.json").write_text(json.dumps([asdict(mutant) for mutant in mutants]))
-    selected = asked["tests"] or dict.fromkeys(test for file in asked["files"] for test in SELECTED[file.split("/")[1]])
+    selected = asked["tests"] or dict.fromkeys(
+        test for file in asked["files"] for test in SELECTED[file.split("/")[1]]
+    )
     session = Session(mutants, budget=budget, workers=workers)
     set_mutant_under_test("stats")
-    sys.setrecursionlimit(4 * sys.getrecursionlimit())  # the switch before a function is two calls more
+    sys.setrecursionlimit(
+        4 * sys.getrecursionlimit()
+    )  # the switch before a function is two calls more
     # Other plugins are off, ours included; without its profile hypothesis has deadlines, and draws other programs each time.
-    options = ["-s", "-p", "pytest_purefx", "--ir-profile=ci", "-m", "not slow and not models and not deep"]
+    options = [
+        "-s",
+        "-p",
+        "pytest_purefx",
+        "--ir-profile=ci",
+        "-m",
+        "not slow and not models and not deep",
+    ]
     done = pytest.main([*options, *selected], plugins=[session])
-    return 0 if done == pytest.ExitCode.TESTS_FAILED else int(done)  # the report names tests that fail without any mutant
+    return (
+        0 if done == pytest.ExitCode.TESTS_FAILED else int(done)
+    )  # the report names tests that fail without any mutant
 
 
 def caches(packages: Sequence[str]) -> list[functools._lru_cache_wrapper[Any]]:
     """Return the caches of functions of some packages; the collector does not know them, from which imports are hidden."""
-    modules = [module for name, module in sys.modules.items() if f"{name}.".startswith(tuple(f"{one}." for one in packages))]
+    modules = [
+        module
+        for name, module in sys.modules.items()
+        if f"{name}.".startswith(tuple(f"{one}." for one in packages))
+    ]
     found = [value for module in modules for value in vars(module).values()]
     return [each for each in found if isinstance(each, functools._lru_cache_wrapper)]
 

@@ -40,7 +40,11 @@ def test_decorated_functions_become_plain_ones_that_are_called() -> None:
     made = without_decorators(DECORATED)
     assert "f = other(1)(f)\nf = functools.cache(f)\n" in made
     assert "        pass\n    g = lazy(g)\n" in made
-    assert not any(node.decorator_list for node in ast.walk(ast.parse(made)) if isinstance(node, ast.FunctionDef))
+    assert not any(
+        node.decorator_list
+        for node in ast.walk(ast.parse(made))
+        if isinstance(node, ast.FunctionDef)
+    )
 
 
 @pytest.mark.parametrize("kept", ["staticmethod", "property", "limit.setter"])
@@ -49,7 +53,9 @@ def test_decorators_that_need_their_place_keep_it(kept: str) -> None:
     assert without_decorators(text) == text
 
 
-def test_survivors_without_a_reason_are_shown_and_counted(capsys: pytest.CaptureFixture[str]) -> None:
+def test_survivors_without_a_reason_are_shown_and_counted(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """So are mutants that no test calls, and tests that fail without any mutant."""
     assert report([KILLED] * 8 + [Result(FILE, "g", "x = 1", "x = 2", "no test")], [], []) == 1
     assert report([KILLED], [], ["tests/test_some.py::test_it"]) == 1
@@ -84,15 +90,24 @@ def test_a_reason_that_fits_nothing_is_told() -> None:
 
 
 def test_the_table_has_a_line_for_each_file_and_folder() -> None:
-    lines = table([KILLED, SURVIVED, Result("ir/analysis/digest.py", "f", "a", "b", "stopped")], [SURVIVED])
-    assert [line.split()[0] for line in lines[1:]] == [FILE, "ir/analysis/digest.py", "transforms/", "ir/"]
+    lines = table(
+        [KILLED, SURVIVED, Result("ir/analysis/digest.py", "f", "a", "b", "stopped")], [SURVIVED]
+    )
+    assert [line.split()[0] for line in lines[1:]] == [
+        FILE,
+        "ir/analysis/digest.py",
+        "transforms/",
+        "ir/",
+    ]
     assert lines[1].split()[1:] == ["2", "1", "0", "0", "1", "50.0%"]
 
 
 def test_written_reasons_speak_of_functions_that_are_there() -> None:
     for one in same_ones((Path(__file__).parent / "equivalent.toml").read_text()):
         tree = ast.parse((ROOT / one.file).read_text())
-        names = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+        names = {
+            node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)
+        }
         assert set(one.function.split(".")) <= names, one
         assert len(one.reason.split()) > 3, one
 

@@ -30,13 +30,19 @@ def make_tree(files: Sequence[str], tree: Path = TREE) -> list[str]:
     ignore = shutil.ignore_patterns("__pycache__")
     for package, folder in places.items():
         if (ROOT / folder).is_dir():
-            shutil.copytree(ROOT / folder, tree.joinpath(*package.split(".")), ignore=ignore, dirs_exist_ok=True)
+            shutil.copytree(
+                ROOT / folder, tree.joinpath(*package.split(".")), ignore=ignore, dirs_exist_ok=True
+            )
     for folder in ("tests", "examples", "bench"):
         shutil.copytree(ROOT / folder, tree / folder, ignore=ignore)
     options = {name: tools["pytest"]["ini_options"][name] for name in ("markers", "filterwarnings")}
     options["markers"].append("timeout: each mutant has its own")
-    lines = [f"{name} = {json.dumps(value)}\n" for name, value in options.items()]  # lists of texts are written as in JSON
-    (tree / "pyproject.toml").write_text((Path(__file__).parent / "mutmut.toml").read_text() + "".join(lines))
+    lines = [
+        f"{name} = {json.dumps(value)}\n" for name, value in options.items()
+    ]  # lists of texts are written as in JSON
+    (tree / "pyproject.toml").write_text(
+        (Path(__file__).parent / "mutmut.toml").read_text() + "".join(lines)
+    )
     chosen = [f"purefx/{source}" for file in files for source in _sources(file)]
     for path in chosen:
         text = without_decorators((tree / path).read_text())
@@ -61,18 +67,29 @@ def without_decorators(text: str) -> str:
     f = cache(f)
     """
     lines = text.splitlines()
-    functions = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef) and node.decorator_list]
+    functions = [
+        node
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.FunctionDef) and node.decorator_list
+    ]
     for node in sorted(functions, key=lambda node: -node.lineno):
         if any(_name(decorator) in KEPT for decorator in node.decorator_list):
             continue
         margin = " " * node.col_offset
         assert node.end_lineno is not None
         lines[node.end_lineno : node.end_lineno] = [
-            f"{margin}{node.name} = {ast.unparse(made)}({node.name})" for made in reversed(node.decorator_list)
+            f"{margin}{node.name} = {ast.unparse(made)}({node.name})"
+            for made in reversed(node.decorator_list)
         ]
         del lines[node.decorator_list[0].lineno - 1 : node.lineno - 1]
     return "\n".join(lines) + "\n"
 
 
 def _name(decorator: ast.expr) -> str:
-    return decorator.attr if isinstance(decorator, ast.Attribute) else decorator.id if isinstance(decorator, ast.Name) else ""
+    return (
+        decorator.attr
+        if isinstance(decorator, ast.Attribute)
+        else decorator.id
+        if isinstance(decorator, ast.Name)
+        else ""
+    )

@@ -39,14 +39,18 @@ def import_modules(call: str) -> None:
     for path in re.findall(r"\b(?:torch|purefx)(?:\.\w+)+", call):
         parts = path.split(".")
         for length in range(2, len(parts)):
-            if not hasattr(importlib.import_module(".".join(parts[: length - 1])), parts[length - 1]):
+            if not hasattr(
+                importlib.import_module(".".join(parts[: length - 1])), parts[length - 1]
+            ):
                 importlib.import_module(".".join(parts[:length]))
 
 
 @pytest.mark.parametrize("call", CALLS)
 def test_calls_run(given: dict[str, Any], call: str) -> None:
     names = {**given, **{name: copy.deepcopy(given[name]) for name in ("gm", "model")}}
-    if re.search(r"\bep\b", call):  # a deep copy of an exported program has other names in its graph than in its signature
+    if re.search(
+        r"\bep\b", call
+    ):  # a deep copy of an exported program has other names in its graph than in its signature
         exec(BLOCKS[0], names)
     needs = next((package for word, package in NEEDS.items() if word in call), None)
     with warnings.catch_warnings():
@@ -61,5 +65,7 @@ def test_calls_run(given: dict[str, Any], call: str) -> None:
 
 
 def test_all_rows_are_read() -> None:
-    rows = [line for line in TEXT.splitlines() if line.startswith("| ") and "| purefx |" not in line]
+    rows = [
+        line for line in TEXT.splitlines() if line.startswith("| ") and "| purefx |" not in line
+    ]
     assert len(rows) == len(ROWS) > 30

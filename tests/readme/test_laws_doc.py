@@ -26,7 +26,9 @@ TEXT = (DOCS / "laws.md").read_text(encoding="utf-8")
 
 PICTURES_TEXT = (DOCS / "transformations.md").read_text(encoding="utf-8")
 
-PARTS = re.compile(r"^### `([^`]+)`$|^```diff\n@@ (.*?)^```$|^Back: `(\w+)`\.$", re.MULTILINE | re.DOTALL)
+PARTS = re.compile(
+    r"^### `([^`]+)`$|^```diff\n@@ (.*?)^```$|^Back: `(\w+)`\.$", re.MULTILINE | re.DOTALL
+)
 
 ROWS = re.compile(r"^\| `(?P<law>[^`]+)` \| (?P<says>[^|]+) \|$", re.MULTILINE)
 
@@ -56,7 +58,9 @@ class Picture:
         name, _, options = self.how.rstrip(")").partition("(")
         pairs = [option.partition("=") for option in options.split(", ") if option]
         if name == "split_by_tags":  # its options are tags by path of module
-            return px.split_by_tags.bind(tags=tuple(tag for _, _, tag in pairs), tag_of={path: tag for path, _, tag in pairs})
+            return px.split_by_tags.bind(
+                tags=tuple(tag for _, _, tag in pairs), tag_of={path: tag for path, _, tag in pairs}
+            )
         return ASKED[name].bind(**{key: int(value) for key, _, value in pairs})
 
 
@@ -73,7 +77,10 @@ def pictures() -> Iterator[Picture]:
             backs.append(match[3])
     for title, picture, backs in found:
         how, _, lines = picture.partition("\n")
-        before, after = ("\n".join(line[1:] for line in lines.splitlines() if line[0] in signs) for signs in (" -", " +"))
+        before, after = (
+            "\n".join(line[1:] for line in lines.splitlines() if line[0] in signs)
+            for signs in (" -", " +")
+        )
         yield Picture(title, before, after, how, tuple(backs))
 
 
@@ -98,7 +105,11 @@ def read(text: str) -> px.Program:
 def case_of(program: px.Program) -> Case:
     """Return a case of a program whose inputs are vectors of two."""
     users = sum(type(spec) is px.ir.UserInput for spec in program.signature.inputs)
-    return Case(program, 1, [[torch.tensor([call + 1.0, -number]) for number in range(users)] for call in range(3)])
+    return Case(
+        program,
+        1,
+        [[torch.tensor([call + 1.0, -number]) for number in range(users)] for call in range(3)],
+    )
 
 
 @pytest.mark.parametrize("picture", PICTURES, ids=lambda picture: f"{picture.title}: {picture.how}")
@@ -121,6 +132,13 @@ def test_every_transformation_has_a_picture() -> None:
 
 def test_every_generic_law_is_stated() -> None:
     rows = {match["law"]: match["says"] for match in ROWS.finditer(TEXT)}
-    assert {law.name for law in (*OF_ALL, GRADIENTS, recorded_values, *FUEL) if rows.get(law.name) != law.statement} == set()
-    own = [(one.transformation.name, ", ".join([f"`{law.name}`" for law in one.specific])) for one in REGISTRY]
+    assert {
+        law.name
+        for law in (*OF_ALL, GRADIENTS, recorded_values, *FUEL)
+        if rows.get(law.name) != law.statement
+    } == set()
+    own = [
+        (one.transformation.name, ", ".join([f"`{law.name}`" for law in one.specific]))
+        for one in REGISTRY
+    ]
     assert [name for name, laws in own if f"| `{name}` | {laws} |" not in TEXT] == []

@@ -20,7 +20,11 @@ import purefx
 
 ROOT = Path(__file__).parents[2]
 
-PAGES = sorted(page for folder in (ROOT, ROOT / "docs") for page in folder.glob("**/*.md" if folder != ROOT else "*.md"))
+PAGES = sorted(
+    page
+    for folder in (ROOT, ROOT / "docs")
+    for page in folder.glob("**/*.md" if folder != ROOT else "*.md")
+)
 
 FOLDERS = "ir|transforms|lowering|laws|purefx|tests|bench|examples|docs"
 
@@ -45,7 +49,9 @@ def missing(page: Path, text: str) -> Iterator[str]:
         if name and not target.exists():
             yield link
             continue
-        there = anchors(target.read_text(encoding="utf-8") if name else text) if heading else set[str]()
+        there = (
+            anchors(target.read_text(encoding="utf-8") if name else text) if heading else set[str]()
+        )
         if heading and heading not in there:
             yield link
 
@@ -64,7 +70,11 @@ def unknown(text: str) -> Iterator[str]:
 
 def part_of(home: Any, name: str) -> Any:
     """Return an attribute of a value, or a module in a package."""
-    return getattr(home, name) if hasattr(home, name) else importlib.import_module(f"{home.__name__}.{name}")
+    return (
+        getattr(home, name)
+        if hasattr(home, name)
+        else importlib.import_module(f"{home.__name__}.{name}")
+    )
 
 
 def anchors(text: str) -> set[str]:

@@ -20,11 +20,25 @@ ROOT = Path(__file__).parents[2]
 
 BLOCK = re.compile(r"^```(python|text|mermaid)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
-ALL = sorted(page for folder, pattern in ((ROOT, "*.md"), (ROOT / "docs", "**/*.md")) for page in folder.glob(pattern))
+ALL = sorted(
+    page
+    for folder, pattern in ((ROOT, "*.md"), (ROOT / "docs", "**/*.md"))
+    for page in folder.glob(pattern)
+)
 
 TEXTS = {str(page.relative_to(ROOT)): page.read_text(encoding="utf-8") for page in ALL}
 
-LANGUAGES = {"python", "python no-run", "text", "mermaid", "console", "purefx", "diff", "{toctree}", "{eval-rst}"}
+LANGUAGES = {
+    "python",
+    "python no-run",
+    "text",
+    "mermaid",
+    "console",
+    "purefx",
+    "diff",
+    "{toctree}",
+    "{eval-rst}",
+}
 """Those of ``console`` run in ``tests/command``, those of ``purefx`` in ``test_laws_doc.py``."""
 
 NOT_RUN = {
@@ -78,17 +92,28 @@ def test_the_code_of_a_page_runs(page: str) -> None:
 def test_every_block_runs_or_says_why_not() -> None:
     without = {page for page, text in TEXTS.items() if "\n```python no-run\n" in text}
     assert without == {page for page in NOT_RUN if page in TEXTS}
-    fences = {(page, tag) for page, text in TEXTS.items() for tag in re.findall(r"^```(.+)$", text, re.MULTILINE)}
+    fences = {
+        (page, tag)
+        for page, text in TEXTS.items()
+        for tag in re.findall(r"^```(.+)$", text, re.MULTILINE)
+    }
     assert [(page, tag) for page, tag in sorted(fences) if tag not in LANGUAGES] == []
     for page, text in TEXTS.items():
-        assert len(re.findall(r"^```", text, re.MULTILINE)) == 2 * len(re.findall(r"^```.+$", text, re.MULTILINE)), page
+        assert len(re.findall(r"^```", text, re.MULTILINE)) == 2 * len(
+            re.findall(r"^```.+$", text, re.MULTILINE)
+        ), page
 
 
-PYTHON = re.compile(r"^    .*(?:\bpx\.\w+\(|\bcheck_\w+\()|^    (?:def|import|from|@)\b", re.MULTILINE)
+PYTHON = re.compile(
+    r"^    .*(?:\bpx\.\w+\(|\bcheck_\w+\()|^    (?:def|import|from|@)\b", re.MULTILINE
+)
 
 
 def test_what_is_indented_is_no_python() -> None:
-    prose = {page: re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL) for page, text in TEXTS.items()}
+    prose = {
+        page: re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+        for page, text in TEXTS.items()
+    }
     assert [(page, found) for page, text in prose.items() for found in PYTHON.findall(text)] == []
 
 
@@ -109,13 +134,17 @@ NEEDED = {
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.deep
 @pytest.mark.parametrize(("page", "text"), NEEDED)
-def test_a_block_that_needs_a_tool_runs(page: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_block_that_needs_a_tool_runs(
+    page: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tool = NEEDED[page, text]
     if not (shutil.which(tool) or (tool != "g++" and importlib.util.find_spec(tool))):
         pytest.skip(f"needs {tool}")
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, Any] = {"__name__": "__main__"}
-    blocks = re.findall(r"^```(python(?: no-run)?)\n(.*?)^```$", TEXTS[page], re.MULTILINE | re.DOTALL)
+    blocks = re.findall(
+        r"^```(python(?: no-run)?)\n(.*?)^```$", TEXTS[page], re.MULTILINE | re.DOTALL
+    )
     [block] = [code for kind, code in blocks if kind == "python no-run" and text in code]
     if "import purefx" not in block:
         exec(next(code for kind, code in blocks if kind == "python"), namespace)

@@ -19,13 +19,17 @@ ROOT = Path(__file__).parents[2]
 
 DOCS = ROOT / "docs"
 
-NEEDS_SPHINX = pytest.mark.skipif(importlib.util.find_spec("sphinx") is None, reason="needs the extra docs")
+NEEDS_SPHINX = pytest.mark.skipif(
+    importlib.util.find_spec("sphinx") is None, reason="needs the extra docs"
+)
 
 
 def contents(page: Path) -> list[Path]:
     """Return the pages that the contents of a page list."""
     entries: list[Path] = []
-    for block in re.findall(r"^```\{toctree\}\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
+    for block in re.findall(
+        r"^```\{toctree\}\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    ):
         for line in block.splitlines():
             name = line.rstrip(">").rpartition("<")[2]
             if name and not line.startswith(":"):
@@ -43,7 +47,18 @@ def described() -> Counter[str]:
 
 def sphinx(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run Sphinx with the settings of the site, warnings as errors."""
-    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-E", "-c", str(DOCS / "site"), *arguments]
+    command = [
+        sys.executable,
+        "-m",
+        "sphinx",
+        "-q",
+        "-W",
+        "--keep-going",
+        "-E",
+        "-c",
+        str(DOCS / "site"),
+        *arguments,
+    ]
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
 
 
@@ -59,9 +74,15 @@ def test_every_public_name_is_described_once() -> None:
         "purefx": purefx, "purefx.errors": errors, "purefx.rules": rules, "purefx.training": training, "purefx.laws": laws,
         "purefx.ir": ir,
     }  # fmt: skip
-    values = [(f"{path}.{name}", getattr(home, name)) for path, home in homes.items() for name in home.__all__ or HOMES]
+    values = [
+        (f"{path}.{name}", getattr(home, name))
+        for path, home in homes.items()
+        for name in home.__all__ or HOMES
+    ]
     there = {id(value) for name, value in values if name in names}
-    assert [name for name, value in values if id(value) not in there] == [], "a public name has a line in docs/api"
+    assert [name for name, value in values if id(value) not in there] == [], (
+        "a public name has a line in docs/api"
+    )
     moved = {name for name in names if name.count(".") == 1} - {name for name, _ in values}
     assert moved == set(), "docs/api describes what the front door does not have"
 
@@ -69,6 +90,8 @@ def test_every_public_name_is_described_once() -> None:
 @NEEDS_SPHINX
 @pytest.mark.slow
 def test_the_site_builds(tmp_path: Path) -> None:
-    made = sphinx("-b", "dummy", "-d", str(tmp_path / "doctrees"), str(ROOT), str(tmp_path / "site"))
+    made = sphinx(
+        "-b", "dummy", "-d", str(tmp_path / "doctrees"), str(ROOT), str(tmp_path / "site")
+    )
     assert made.stderr == ""
     assert made.returncode == 0

@@ -17,7 +17,11 @@ SHOWN = 4
 
 def test_it_is_kept_without_outputs() -> None:
     cells = json.loads(NOTEBOOK.read_text("utf-8"))["cells"]
-    assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in cells if cell["cell_type"] == "code")
+    assert all(
+        cell["outputs"] == [] and cell["execution_count"] is None
+        for cell in cells
+        if cell["cell_type"] == "code"
+    )
     assert len({cell["id"] for cell in cells}) == len(cells)
 
 
@@ -31,11 +35,22 @@ def test_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nbformat.validate(notebook)
     notebook.cells.append(nbformat.v4.new_code_cell("import sys; sys.executable"))
     client = nbclient.NotebookClient(
-        notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
+        notebook,
+        timeout=120,
+        kernel_name="python3",
+        resources={"metadata": {"path": str(tmp_path)}},
     )
     client.execute()
-    outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+    outputs = [
+        output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs
+    ]
     assert outputs.pop().data["text/plain"] == repr(sys.executable)
-    assert not [output for output in outputs if output.output_type == "error" or output.get("name") == "stderr"]
-    pages = [output.data["text/html"] for output in outputs if "text/html" in output.get("data", {})]
+    assert not [
+        output
+        for output in outputs
+        if output.output_type == "error" or output.get("name") == "stderr"
+    ]
+    pages = [
+        output.data["text/html"] for output in outputs if "text/html" in output.get("data", {})
+    ]
     assert len([page for page in pages if page.startswith('<div class="purefx">')]) == SHOWN

@@ -13,7 +13,10 @@ import pytest
 import torch
 import transformers
 from transformers.cache_utils import DynamicCache
-from transformers.integrations.executorch import TorchExportableModuleForDecoderOnlyLM, register_dynamic_cache_export_support
+from transformers.integrations.executorch import (
+    TorchExportableModuleForDecoderOnlyLM,
+    register_dynamic_cache_export_support,
+)
 
 import purefx as px
 from examples.zoo import GROUPED
@@ -30,7 +33,9 @@ SMALL: dict[str, Any] = GROUPED | {"num_hidden_layers": 2, "use_cache": True}
 
 DECODERS: dict[str, Any] = {
     "llama": lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(**SMALL)),
-    "gemma2": lambda: transformers.Gemma2ForCausalLM(transformers.Gemma2Config(**SMALL, sliding_window=4)),
+    "gemma2": lambda: transformers.Gemma2ForCausalLM(
+        transformers.Gemma2Config(**SMALL, sliding_window=4)
+    ),
 }
 
 
@@ -64,11 +69,21 @@ def test_decoding_with_a_dynamic_cache(name: str) -> None:
         return cache
 
     def step(token: torch.Tensor, cache: Any, number: int) -> dict[str, Any]:
-        return {"input_ids": token, "past_key_values": cache, "position_ids": torch.tensor([[4 + number]])}
+        return {
+            "input_ids": token,
+            "past_key_values": cache,
+            "position_ids": torch.tensor([[4 + number]]),
+        }
 
-    shapes = {"input_ids": None, "past_key_values": [[AUTO, AUTO], [AUTO, AUTO]], "position_ids": None}
+    shapes = {
+        "input_ids": None,
+        "past_key_values": [[AUTO, AUTO], [AUTO, AUTO]],
+        "position_ids": None,
+    }
     with torch.no_grad():
-        ep = torch.export.export(model, (), step(PROMPT[:, :1], prompted(), 0), dynamic_shapes=shapes)
+        ep = torch.export.export(
+            model, (), step(PROMPT[:, :1], prompted(), 0), dynamic_shapes=shapes
+        )
         found: list[Any] = []
         for each in all_ways(model, ep):
             cache, token, logits = prompted(), PROMPT[:, -1:], []
@@ -88,8 +103,15 @@ def test_decoding_with_a_static_cache_as_state(name: str) -> None:
     model = TorchExportableModuleForDecoderOnlyLM(decoder, 1, 16, torch.device("cpu")).model
     found: list[Any] = []
     with torch.no_grad():
-        ep = torch.export.export(model, (), {"input_ids": PROMPT[:, :1], "cache_position": torch.tensor([0])})
+        ep = torch.export.export(
+            model, (), {"input_ids": PROMPT[:, :1], "cache_position": torch.tensor([0])}
+        )
         for each in all_ways(model, ep):
             tokens = [PROMPT[:, at % 4 : at % 4 + 1] for at in range(STEPS)]
-            found.append([each(input_ids=token, cache_position=torch.tensor([at])) for at, token in enumerate(tokens)])
+            found.append(
+                [
+                    each(input_ids=token, cache_position=torch.tensor([at]))
+                    for at, token in enumerate(tokens)
+                ]
+            )
     assert [value_differences(each, found[0]) for each in found[1:]] == [[]] * 4

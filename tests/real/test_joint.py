@@ -27,7 +27,11 @@ def short(name: str) -> tuple[nn.Module, dict[str, Any]]:
     config = copy.deepcopy(example.build().config)
     setattr(config, "n_layer" if name == "gpt2" else "num_hidden_layers", LAYERS)
     torch.manual_seed(0)
-    kind = {"gpt2": transformers.GPT2LMHeadModel, "llama": transformers.LlamaForCausalLM, "bert": transformers.BertModel}[name]
+    kind = {
+        "gpt2": transformers.GPT2LMHeadModel,
+        "llama": transformers.LlamaForCausalLM,
+        "bert": transformers.BertModel,
+    }[name]
     return kind(config).train(), example.inputs()[1]
 
 
@@ -50,7 +54,9 @@ def by_dynamo(model: nn.Module, kwargs: dict[str, Any]) -> px.Program:
     [*[(name, captured) for name in BLOCKS], ("gpt2", by_dynamo)],
     ids=lambda one: getattr(one, "__name__", one),
 )
-def test_the_backward_of_all_blocks_is_one_body(name: str, capture: Callable[..., px.Program]) -> None:
+def test_the_backward_of_all_blocks_is_one_body(
+    name: str, capture: Callable[..., px.Program]
+) -> None:
     program = capture(*short(name))
     assert inside(program) >= 0.95
     bodies = tree_of(px.transform(program))

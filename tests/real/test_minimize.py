@@ -39,7 +39,8 @@ def neighbours(result: px.Program) -> px.Program:
     if name not in result.main.by_name:
         return result
     nodes = [
-        node.evolve(do=add) if node.do == px.op(aten.mul.Tensor) and name in node.refs() else node for node in result.main.nodes
+        node.evolve(do=add) if node.do == px.op(aten.mul.Tensor) and name in node.refs() else node
+        for node in result.main.nodes
     ]
     return result.with_main(result.main.with_nodes(nodes))
 
@@ -49,7 +50,10 @@ def far_apart(result: px.Program) -> px.Program:
     names = [number(aten.silu.default, which) for which in (2, 24)]
     if not result.main.by_name.keys() >= set(names):
         return result
-    nodes = [node.evolve(do=px.op(aten.tanh.default)) if node.name == names[1] else node for node in result.main.nodes]
+    nodes = [
+        node.evolve(do=px.op(aten.tanh.default)) if node.name == names[1] else node
+        for node in result.main.nodes
+    ]
     return result.with_main(result.main.with_nodes(nodes))
 
 

@@ -18,7 +18,9 @@ def test_rewrites(file: ModuleType) -> None:
     rewriting: Rewriting = file.REWRITING
     outcome = rewriting.run()
     assert outcome.worst <= rewriting.tolerance
-    assert len(outcome.tree.order) < len(outcome.tree.modules), "equal layers share their bodies still"
+    assert len(outcome.tree.order) < len(outcome.tree.modules), (
+        "equal layers share their bodies still"
+    )
     ours, theirs = rewriting.lines
     assert ours <= 12
     assert ours <= theirs

@@ -23,15 +23,27 @@ def tied_gpt2() -> torch.nn.Module:
     """Return a GPT-2 of two layers whose head is its embedding."""
     import transformers
 
-    config = transformers.GPT2Config(n_layer=2, n_embd=32, n_head=4, vocab_size=256, use_cache=False)
+    config = transformers.GPT2Config(
+        n_layer=2, n_embd=32, n_head=4, vocab_size=256, use_cache=False
+    )
     return transformers.GPT2LMHeadModel(config)
 
 
 EXAMPLES = {"llama": llama(2), "gpt2": Example("gpt2", tied_gpt2, by_name("gpt2").draw)}
 
 SPLITS = {
-    "llama": {"model.embed_tokens": "first", "model.layers.0": "first", "model.layers.1": "last", "": "last"},
-    "gpt2": {"transformer.h.0": "first", "transformer.h.1": "last", "transformer.ln_f": "last", "lm_head": "last"},
+    "llama": {
+        "model.embed_tokens": "first",
+        "model.layers.0": "first",
+        "model.layers.1": "last",
+        "": "last",
+    },
+    "gpt2": {
+        "transformer.h.0": "first",
+        "transformer.h.1": "last",
+        "transformer.ln_f": "last",
+        "lm_head": "last",
+    },
 }
 
 
@@ -65,4 +77,6 @@ def test_parts_do_what_the_model_does(name: str, how: str) -> None:
         mine[0].square().sum().backward()
         theirs[0].square().sum().backward()
     for path, parameter in model.named_parameters():
-        assert all(torch.equal(lowered.get_parameter(now).grad, parameter.grad) for now in went[path])
+        assert all(
+            torch.equal(lowered.get_parameter(now).grad, parameter.grad) for now in went[path]
+        )

@@ -42,7 +42,10 @@ FEW = ("bert_train", "llama_dynamic", "resnet_train", "t5")
 DEEPEST = ("llama_dynamic", "mixtral")
 
 WAYS = [
-    *[pytest.param(one.name, "graph_module", marks=[pytest.mark.deep] if one.name in MORE else []) for one in ZOO],
+    *[
+        pytest.param(one.name, "graph_module", marks=[pytest.mark.deep] if one.name in MORE else [])
+        for one in ZOO
+    ],
     *[(name, "interpreter") for name in FEW],
 ]
 
@@ -80,26 +83,49 @@ def calls(example: Example) -> list[tuple[tuple[object, ...], dict[str, object]]
 def test_what_comes_back_is_the_eager_model(name: str, to: To) -> None:
     """Outputs, mutated inputs, state after several calls, keys, ties, the module tree, and the gradient of every parameter."""
     module = px.lower(outlined(name), to=to)
-    assert_same_as_eager(module, eager(name), calls(by_name(name)), checks=["structure", "behaviour"])
+    assert_same_as_eager(
+        module, eager(name), calls(by_name(name)), checks=["structure", "behaviour"]
+    )
     close = 1e-3 if name in OTHER_GRADIENTS else 0.0
     module = px.lower(outlined(name), to=to)
-    assert gradient_differences(module, eager(name), calls(by_name(name)), rtol=close, atol=close) == []
+    assert (
+        gradient_differences(module, eager(name), calls(by_name(name)), rtol=close, atol=close)
+        == []
+    )
 
 
 @pytest.mark.parametrize("name", sorted(OTHER_GRADIENTS))
-@pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")  # torch, when it copies its own specs
+@pytest.mark.filterwarnings(
+    "ignore:.*LeafSpec:FutureWarning"
+)  # torch, when it copies its own specs
 def test_gradients_that_exporting_changes_are_those_of_the_exported_program(name: str) -> None:
     """Where the exported computation is not eager's, it is still the one that runs."""
-    assert gradient_differences(px.lower(outlined(name)), exported(name).module(), calls(by_name(name))) == []
+    assert (
+        gradient_differences(
+            px.lower(outlined(name)), exported(name).module(), calls(by_name(name))
+        )
+        == []
+    )
 
 
 @pytest.mark.parametrize(
-    "name", ["bert_train", "gpt2", "resnet_train", "convnext", *[pytest.param(name, marks=pytest.mark.deep) for name in DEEPEST]]
+    "name",
+    [
+        "bert_train",
+        "gpt2",
+        "resnet_train",
+        "convnext",
+        *[pytest.param(name, marks=pytest.mark.deep) for name in DEEPEST],
+    ],
 )
 def test_so_it_is_after_decomposition(name: str) -> None:
     """The same from core aten, where BatchNorm's statistics are outputs that must be written back."""
     program = px.transform(px.import_ep(decomposed(name)))
-    checks: list[Check] = ["structure", "behaviour"] if name in NO_GRADIENTS else ["structure", "behaviour", "gradients"]
+    checks: list[Check] = (
+        ["structure", "behaviour"]
+        if name in NO_GRADIENTS
+        else ["structure", "behaviour", "gradients"]
+    )
     assert_same_as_eager(px.lower(program), eager(name), calls(by_name(name)), checks=checks)
 
 
@@ -123,7 +149,10 @@ def test_shared_weights_are_shared(name: str, ties: list[str]) -> None:
     assert structure_of(px.lower(outlined(name)))["tied tensors"] == ties
 
 
-@pytest.mark.parametrize(("name", "layer"), [("llama_dynamic", "model.layers"), ("bert", "encoder.layer"), ("vit", "vit.layers")])
+@pytest.mark.parametrize(
+    ("name", "layer"),
+    [("llama_dynamic", "model.layers"), ("bert", "encoder.layer"), ("vit", "vit.layers")],
+)
 def test_equal_layers_are_one_body(name: str, layer: str) -> None:
     """All layers of a model with equal layers run the same code."""
     module = px.lower(outlined(name))

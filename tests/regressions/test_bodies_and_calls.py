@@ -42,7 +42,9 @@ def test_verified_at_once() -> None:
         graphs[f"g{number}"] = px.Graph((px.Input("x"),), nodes, px.Ref("r"))
     signature = px.ir.CallSignature(None, None)
     deep = program.evolve(
-        graphs=px.ir.pmap({"": program.main, **graphs}), call_signatures=px.ir.pmap({px.Frame("m.l.r"): signature}), modules=()
+        graphs=px.ir.pmap({"": program.main, **graphs}),
+        call_signatures=px.ir.pmap({px.Frame("m.l.r"): signature}),
+        modules=(),
     )
     assert not px.verify(deep)
     assert signatures_of_bodies(deep) == {"g2": signature}
@@ -52,7 +54,8 @@ def test_verified_at_once() -> None:
 def negate(*calls: tuple[px.Frame, str]) -> px.Graph:
     """Return a body that calls others one after the other."""
     nodes = [
-        px.Node(f"y{index}", px.Call(*call), (px.Ref(f"y{index - 1}" if index else "x"),)) for index, call in enumerate(calls)
+        px.Node(f"y{index}", px.Call(*call), (px.Ref(f"y{index - 1}" if index else "x"),))
+        for index, call in enumerate(calls)
     ]
     return px.Graph((px.Input("x"),), tuple(nodes), px.Ref(nodes[-1].name))
 
@@ -60,17 +63,30 @@ def negate(*calls: tuple[px.Frame, str]) -> px.Graph:
 def test_a_shared_body_whose_calls_are_numbered_differently_where_it_stands() -> None:
     """In module ``a`` call 1 of ``a.f`` has the body of call 0 and gets its number; in ``b`` it has not."""
     leaf = px.Graph((px.Input("x"),), (px.Node("y", NEG, (px.Ref("x"),)),), px.Ref("y"))
-    twice = px.Graph((px.Input("x"),), (px.Node("y", NEG, (px.Ref("x"),)), px.Node("z", NEG, (px.Ref("y"),))), px.Ref("z"))
+    twice = px.Graph(
+        (px.Input("x"),),
+        (px.Node("y", NEG, (px.Ref("x"),)), px.Node("z", NEG, (px.Ref("y"),))),
+        px.Ref("z"),
+    )
     second = negate((px.Frame("f", 1), "leaf"))
     root = negate(
         (px.Frame("a"), "first_a"), (px.Frame("a", 1), "second"), (px.Frame("b"), "first_b"), (px.Frame("b", 1), "second")
     )  # fmt: skip
-    firsts = {"first_a": negate((px.Frame("f"), "leaf")), "first_b": negate((px.Frame("f"), "twice"))}
+    firsts = {
+        "first_a": negate((px.Frame("f"), "leaf")),
+        "first_b": negate((px.Frame("f"), "twice")),
+    }
     root = px.Graph(root.inputs, root.nodes, (root.output,))
     program = px.Program.of({"": root, **firsts, "second": second, "leaf": leaf, "twice": twice})
     result = px.deduplicate(program)
-    assert [node.do for node in result.main.nodes[:2]] == [px.Call(px.Frame("a"), "first_a"), px.Call(px.Frame("a"), "first_a")]
-    assert [node.do for node in result.main.nodes[2:]] == [px.Call(px.Frame("b"), "first_b"), px.Call(px.Frame("b", 1), "second")]
+    assert [node.do for node in result.main.nodes[:2]] == [
+        px.Call(px.Frame("a"), "first_a"),
+        px.Call(px.Frame("a"), "first_a"),
+    ]
+    assert [node.do for node in result.main.nodes[2:]] == [
+        px.Call(px.Frame("b"), "first_b"),
+        px.Call(px.Frame("b", 1), "second"),
+    ]
     assert result.graphs["second"] is second
     assert px.deduplicate(result) is result
 
@@ -79,7 +95,9 @@ def test_a_body_that_calls_itself_is_refused() -> None:
     """It would stand in infinitely many modules."""
     graph = negate((px.Frame("f"), "loop"))
     root = px.Graph(graph.inputs, graph.nodes, (graph.output,))
-    program = px.Program.of({"": root, "loop": graph}, signature=px.ir.Signature((), (px.ir.UserOutput(),)))
+    program = px.Program.of(
+        {"": root, "loop": graph}, signature=px.ir.Signature((), (px.ir.UserOutput(),))
+    )
     with pytest.raises(px.errors.InvalidProgram, match="loop"):
         px.deduplicate(program)
 
@@ -130,8 +148,12 @@ def test_calls_of_a_shared_module_are_not_mixed_up() -> None:
 
 def test_renumbering_lists_nothing_beside_parts() -> None:
     node = px.Node("y", NEG, (px.Ref("x"),), stack=(px.Frame("a", 3),))
-    signature = px.ir.Signature((px.ir.UserInput(px.ir.TensorType(torch.float32, (2,)), "x"),), (px.ir.UserOutput(),))
-    program = px.Program.of({"": px.Graph((px.Input("x"),), (node,), (px.Ref("y"),))}, signature=signature)
+    signature = px.ir.Signature(
+        (px.ir.UserInput(px.ir.TensorType(torch.float32, (2,)), "x"),), (px.ir.UserOutput(),)
+    )
+    program = px.Program.of(
+        {"": px.Graph((px.Input("x"),), (node,), (px.Ref("y"),))}, signature=signature
+    )
     split = px.inline(px.split_by_tags(program, ("part",), tag_of={"y": "part"}))
     numbered = px.normalize_stacks(split)
     assert numbered.main.nodes[0].stack[-1] == px.Frame("part.a")
@@ -143,8 +165,12 @@ def test_renumbering_lists_nothing_beside_parts() -> None:
 def test_constants_of_a_split_program_that_was_inlined() -> None:
     """The part is then in the stacks of nodes, and in no graph."""
     node = px.Node("y", NEG, (px.Ref("x"),))
-    signature = px.ir.Signature((px.ir.UserInput(px.ir.TensorType(torch.float32, (2,)), "x"),), (px.ir.UserOutput(),))
-    program = px.Program.of({"": px.Graph((px.Input("x"),), (node,), (px.Ref("y"),))}, signature=signature)
+    signature = px.ir.Signature(
+        (px.ir.UserInput(px.ir.TensorType(torch.float32, (2,)), "x"),), (px.ir.UserOutput(),)
+    )
+    program = px.Program.of(
+        {"": px.Graph((px.Input("x"),), (node,), (px.Ref("y"),))}, signature=signature
+    )
     flat = px.inline(px.split_by_tags(program, ("part",), tag_of={"y": "part"}))
     constant = evolve(flat.main.nodes[0], args=(torch.ones(2),))
     lifted = px.lift_constants(flat.with_main(evolve(flat.main, nodes=(constant,))))

@@ -56,7 +56,9 @@ def another_thread_runs(value: FakeTensor) -> Generator[None]:
 
 
 def exported() -> Any:
-    return torch.export.export(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)), (torch.ones(2, 4),))
+    return torch.export.export(
+        torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)), (torch.ones(2, 4),)
+    )
 
 
 def saved(program: px.Program) -> bytes:

@@ -26,14 +26,25 @@ def hostile() -> px.Program:
     """Return a program, as a library or a file may make it, in which every name and text is hostile."""
     meta = {"stack_trace": f'File "{BAD}", line 3, in {BAD}\n    {BAD}'}
     call = px.Node(f"{BAD}2", px.Call(px.Frame(BAD), BAD), (px.Ref(BAD),))
-    op = px.Node(f"{BAD}1", px.Op(f"toy.{BAD}"), (px.Ref(f"no{BAD}"), BAD), ((BAD, 1),), (px.Frame(BAD),), meta)
+    op = px.Node(
+        f"{BAD}1",
+        px.Op(f"toy.{BAD}"),
+        (px.Ref(f"no{BAD}"), BAD),
+        ((BAD, 1),),
+        (px.Frame(BAD),),
+        meta,
+    )
     main = px.Graph((px.Input(BAD),), (op, call, px.Node("g", px.Get(BAD))))
     return px.Program.of(
         {"": main, BAD: px.Graph((px.Input(BAD),), (), px.Ref(BAD))},
-        state=px.ir.State((BAD,), px.ir.pmap({BAD: px.ir.Slot(px.ir.SlotKind.BUFFER, torch.ones(2), 0, 0)})),
+        state=px.ir.State(
+            (BAD,), px.ir.pmap({BAD: px.ir.Slot(px.ir.SlotKind.BUFFER, torch.ones(2), 0, 0)})
+        ),
         modules=(px.ir.Module("", BAD), px.ir.Module(BAD, BAD)),
         facts=frozenset({BAD}),
-        signature=px.ir.Signature((px.ir.UserInput(px.ir.TensorType(torch.float32, (2,)), BAD),), (px.ir.UserOutput(),)),
+        signature=px.ir.Signature(
+            (px.ir.UserInput(px.ir.TensorType(torch.float32, (2,)), BAD),), (px.ir.UserOutput(),)
+        ),
         constraints=px.ir.Constraints((px.ir.Range(Sym(BAD), 1, 2),)),
     )
 
@@ -60,7 +71,9 @@ TEXTS: dict[str, Callable[[], str]] = {
     "nodes": lambda: "\n".join(map(str, P.main.nodes)),
     "repr": lambda: repr(P),
     "stats": lambda: str(px.stats(P)),
-    "diff": lambda: f"{px.diff(EMPTY, P)}\n{px.diff(P, EMPTY)}\n{px.diff(P, P.evolve(facts=frozenset(), modules=()))}",
+    "diff": lambda: (
+        f"{px.diff(EMPTY, P)}\n{px.diff(P, EMPTY)}\n{px.diff(P, P.evolve(facts=frozenset(), modules=()))}"
+    ),
     "mermaid": lambda: px.mermaid(P),
     "violations": lambda: "\n".join(map(str, px.verify(P))),
     "lower": lambda: refused(lambda: px.lower(P)),
@@ -84,8 +97,14 @@ def test_what_is_printed_is_printable(what: str) -> None:
 def test_a_name_ends_no_line_of_a_table() -> None:
     """A module called after a row of the table would be one."""
     name = "a\nfake 1 2 3"
-    program = px.Program.of({"": px.Graph((), (px.Node("y", px.Op(f"toy.{name}")),), ())}, modules=(px.ir.Module("", name),))
-    text, plain = str(px.stats(program)), str(px.stats(evolve(program, modules=(px.ir.Module("", "b"),))))
+    program = px.Program.of(
+        {"": px.Graph((), (px.Node("y", px.Op(f"toy.{name}")),), ())},
+        modules=(px.ir.Module("", name),),
+    )
+    text, plain = (
+        str(px.stats(program)),
+        str(px.stats(evolve(program, modules=(px.ir.Module("", "b"),)))),
+    )
     assert "\nfake" not in text
     assert len(text.splitlines()) == len(plain.splitlines())
 
@@ -107,7 +126,9 @@ def test_calls_with_several_results_and_boundaries(tmp_path: Path) -> None:
     """The call of ``0`` was a node called ``0``, and its boundaries ``0_takes`` and ``0_gives``: no file took them."""
     model, x = nn.Sequential(Pair(), Adds()), torch.ones(2)
     for preserved in ((), ("0", "1")):
-        program = px.transform(px.import_ep(exported(model, x, preserve_module_call_signature=preserved)))
+        program = px.transform(
+            px.import_ep(exported(model, x, preserve_module_call_signature=preserved))
+        )
         assert list(invalid_names(program)) == []
         px.save(program, tmp_path / "model.purefx")
         assert torch.equal(px.lower(px.load(tmp_path / "model.purefx"))(x), model(x))
@@ -159,7 +180,9 @@ def test_state_that_is_written_and_no_input(to: str) -> None:
 def test_a_dict_whose_keys_have_no_hash(key: px.ir.Arg) -> None:
     """It could not be made when the program runs."""
     node = px.Node("y", px.Op("toy.neg"), (px.ir.Record(((key, 2),)),))
-    assert [found.rule for found in px.verify(px.Program.of({"": px.Graph((), (node,), ())}))] == ["argument-kinds"]
+    assert [found.rule for found in px.verify(px.Program.of({"": px.Graph((), (node,), ())}))] == [
+        "argument-kinds"
+    ]
     right = px.Node("y", px.Op("toy.neg"), (px.ir.Record((((1, "a"), 2),)),))
     assert not px.verify(px.Program.of({"": px.Graph((), (right,), ())}))
 
@@ -168,7 +191,10 @@ def test_a_dict_whose_keys_have_no_hash(key: px.ir.Arg) -> None:
 
 
 class Model(
-    parent(layers=lambda: torch.nn.ModuleList([torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)]), head=lambda: torch.nn.Linear(2, 2))
+    parent(
+        layers=lambda: torch.nn.ModuleList([torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)]),
+        head=lambda: torch.nn.Linear(2, 2),
+    )
 ):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.head(self.layers[1](self.layers[0](x)))

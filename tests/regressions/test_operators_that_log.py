@@ -109,7 +109,9 @@ def programs(preserved: tuple[str, ...]) -> tuple[Any, px.Program]:
     """Return the decomposed program of the root, in which tokens are threaded, and ours of it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        ep = torch.export.export(EAGER, (X,), preserve_module_call_signature=preserved).run_decompositions({})
+        ep = torch.export.export(
+            EAGER, (X,), preserve_module_call_signature=preserved
+        ).run_decompositions({})
         return ep, px.import_ep(ep)
 
 
@@ -118,7 +120,9 @@ PIPELINES: dict[str, Callable[[px.Program], px.Program]] = {
     "one body": lambda program: px.deduplicate(px.transform(program)),
     "tokens removed first": lambda program: px.transform(px.remove_effect_tokens(program)),
     "tokens stay": lambda program: px.outline(px.sink_state(px.inplace_mutations(program))),
-    "no bodies in common": lambda program: px.outline(px.sink_state(px.inplace_mutations(px.remove_effect_tokens(program)))),
+    "no bodies in common": lambda program: px.outline(
+        px.sink_state(px.inplace_mutations(px.remove_effect_tokens(program)))
+    ),
 }
 
 
@@ -139,7 +143,9 @@ def test_effectful_operators_keep_their_order(preserved: tuple[str, ...], pipeli
         assert_same(px.unflatten(ep), copy.deepcopy(EAGER))
 
 
-@pytest.mark.parametrize(("pipeline", "path"), [("default", "a.u"), *[("one body", path) for path in EVERY]])
+@pytest.mark.parametrize(
+    ("pipeline", "path"), [("default", "a.u"), *[("one body", path) for path in EVERY]]
+)
 def test_modules_of_effectful_operators_are_swapped(pipeline: str, path: str) -> None:
     """Each preserved module, by ``swap_modules`` and by assignment: its log is gone, and all others stay in order."""
     ep, program = programs(EVERY)

@@ -36,7 +36,14 @@ class Buffers(nn.Module):
 @pytest.mark.parametrize("decomposed", [False, True])
 def test_buffers_keep_their_order(decomposed: bool) -> None:
     program = px.import_ep(exported(Buffers(), torch.ones(2), decomposed=decomposed))
-    assert list(program.state) == ["first", "second", "third", "child.first", "child.second", "child.third"]
+    assert list(program.state) == [
+        "first",
+        "second",
+        "third",
+        "child.first",
+        "child.second",
+        "child.third",
+    ]
     assert structure_differences(px.lower(px.transform(program)), Buffers()) == []
 
 
@@ -65,7 +72,10 @@ def test_equal_layers_are_one_body_wherever_their_inputs_are_made() -> None:
 # A part that writes to something else keeps no number from moving past it, whichever of two legal orders the parts run in.
 
 
-SIZE, COPY_, MUL = (op_of(op) for op in (torch.ops.aten.sym_size.int, torch.ops.aten.copy_.default, torch.ops.aten.mul.Scalar))
+SIZE, COPY_, MUL = (
+    op_of(op)
+    for op in (torch.ops.aten.sym_size.int, torch.ops.aten.copy_.default, torch.ops.aten.mul.Scalar)
+)
 
 
 def program(*, written: str) -> px.Program:
@@ -77,7 +87,9 @@ def program(*, written: str) -> px.Program:
     )
     types = tuple([px.ir.UserInput(px.ir.TensorType(torch.float32, (3,)), name) for name in "xyz"])
     signature = px.ir.Signature(types, (px.ir.UserOutput(),))
-    return px.Program.of({"": px.Graph(tuple(map(px.Input, "xyz")), nodes, (px.Ref("m"),))}, signature=signature)
+    return px.Program.of(
+        {"": px.Graph(tuple(map(px.Input, "xyz")), nodes, (px.Ref("m"),))}, signature=signature
+    )
 
 
 @pytest.mark.parametrize("tags", [("a", "b", "c"), ("b", "a", "c")], ids=str)
@@ -91,7 +103,9 @@ def test_the_order_of_parts_says_nothing(tags: tuple[str, ...]) -> None:
 
 
 def test_a_number_stays_before_a_write_to_what_it_is_of() -> None:
-    split = px.split_by_tags(program(written="x"), ("a", "b", "c"), tag_of={"n": "a", "w": "b", "m": "c"})
+    split = px.split_by_tags(
+        program(written="x"), ("a", "b", "c"), tag_of={"n": "a", "w": "b", "m": "c"}
+    )
     assert px.move_non_tensor_nodes(split) is split
 
 

@@ -31,7 +31,11 @@ class Counter(parent(count=lambda: torch.zeros(()), total=lambda: torch.zeros(3)
 
 
 class Cache(
-    parent(keys=lambda: torch.zeros(4, 3), place=lambda: torch.zeros((), dtype=torch.int64), lin=lambda: nn.Linear(3, 3))
+    parent(
+        keys=lambda: torch.zeros(4, 3),
+        place=lambda: torch.zeros((), dtype=torch.int64),
+        lin=lambda: nn.Linear(3, 3),
+    )
 ):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self.keys.copy_(torch.cat([self.keys[1:], self.lin(x)[:1]]))
@@ -68,7 +72,10 @@ def calls(module: nn.Module) -> tuple[Any, ...]:
     return found, dict(module.state_dict())
 
 
-@pytest.mark.parametrize(("name", "decomposed"), [("norm", True), ("counter", True), ("counter", False), ("cache", False)])
+@pytest.mark.parametrize(
+    ("name", "decomposed"),
+    [("norm", True), ("counter", True), ("counter", False), ("cache", False)],
+)
 def test_any_order_of_steps(name: str, decomposed: bool) -> None:
     """Without ``inplace_mutations``, and with it last: right, or refused by the step that cannot come there."""
     module, program = programs(name, decomposed=decomposed)
@@ -78,14 +85,22 @@ def test_any_order_of_steps(name: str, decomposed: bool) -> None:
             made = px.transform(program, *[STEPS[step] for step in order])
         except px.PurefxError:
             continue
-        torch.testing.assert_close(calls(px.lower(made, to="interpreter" if right % 2 else "graph_module")), expected)
+        torch.testing.assert_close(
+            calls(px.lower(made, to="interpreter" if right % 2 else "graph_module")), expected
+        )
         right += 1
     assert right > 5
 
 
 class Flagged(parent(lin=lambda: nn.Linear(3, 3))):
     def forward(
-        self, x: torch.Tensor, *, flag: bool = True, scale: Any = None, extra: Any = None, name: str = "a"
+        self,
+        x: torch.Tensor,
+        *,
+        flag: bool = True,
+        scale: Any = None,
+        extra: Any = None,
+        name: str = "a",
     ) -> torch.Tensor:
         y = self.lin(x) + 1 if flag else self.lin(x)
         y = y * 2 if name == "b" else y
@@ -93,7 +108,11 @@ class Flagged(parent(lin=lambda: nn.Linear(3, 3))):
         return y if scale is None else y * scale
 
 
-class Caller(parent(a=Flagged, b=Flagged, c=Flagged, end=lambda: nn.Linear(3, 3), count=lambda: torch.zeros(()))):
+class Caller(
+    parent(
+        a=Flagged, b=Flagged, c=Flagged, end=lambda: nn.Linear(3, 3), count=lambda: torch.zeros(())
+    )
+):
     """Calls children with flags, numbers, None, text, and tensors by keyword only."""
 
     def forward(self, x: torch.Tensor, *, on: bool = False, y: torch.Tensor | None = None) -> Any:
@@ -112,8 +131,12 @@ def test_calls_with_flags_are_cut(preserved: tuple[str, ...], kwargs: dict[str, 
     """Balanced and by tags, at every place that cuts no preserved call."""
     torch.manual_seed(0)
     module = Caller()
-    ep = torch.export.export(copy.deepcopy(module), (X,), dict(kwargs), preserve_module_call_signature=preserved)
-    flat = px.transform(px.import_ep(ep), px.remove_effect_tokens, px.inplace_mutations, px.sink_state)
+    ep = torch.export.export(
+        copy.deepcopy(module), (X,), dict(kwargs), preserve_module_call_signature=preserved
+    )
+    flat = px.transform(
+        px.import_ep(ep), px.remove_effect_tokens, px.inplace_mutations, px.sink_state
+    )
     names = [node.name for node in flat.main.nodes]
     made = [px.split_balanced(flat, k) for k in (1, 2, 3)]
     for at in range(1, len(names), 2):

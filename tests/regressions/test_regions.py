@@ -61,7 +61,9 @@ class Child(parent(w=lambda: nn.Parameter(torch.tensor([[2.0]])))):
 class Root(nn.Module):
     """Calls the child alone in a region as often as is said, and then outside as often as is said."""
 
-    def __init__(self, region: Callable[[], Any], inside: int, outside: int, options: tuple[Any, ...]) -> None:
+    def __init__(
+        self, region: Callable[[], Any], inside: int, outside: int, options: tuple[Any, ...]
+    ) -> None:
         super().__init__()
         self.c = Child()
         self.region, self.inside, self.outside, self.options = region, inside, outside, options
@@ -84,21 +86,39 @@ def gradients(module: nn.Module, x: torch.Tensor) -> tuple[Any, ...]:
     return result.detach(), tuple(parameter.grad for parameter in module.parameters())
 
 
-OPTIONS: dict[str, tuple[Any, ...]] = {"plain": ((), {}), "flag": ((True,), {}), "keyword": ((), {"y": 3.0})}
+OPTIONS: dict[str, tuple[Any, ...]] = {
+    "plain": ((), {}),
+    "flag": ((True,), {}),
+    "keyword": ((), {"y": 3.0}),
+}
 
 
 @pytest.mark.parametrize("region", REGIONS)
-@pytest.mark.parametrize(("calls", "options"), list(zip([(1, 1), (2, 1), (1, 2)], OPTIONS.values(), strict=True)), ids=OPTIONS)
-def test_each_call_runs_its_own_body(region: str, calls: tuple[int, int], options: tuple[Any, ...]) -> None:
+@pytest.mark.parametrize(
+    ("calls", "options"),
+    list(zip([(1, 1), (2, 1), (1, 2)], OPTIONS.values(), strict=True)),
+    ids=OPTIONS,
+)
+def test_each_call_runs_its_own_body(
+    region: str, calls: tuple[int, int], options: tuple[Any, ...]
+) -> None:
     module, x = Root(REGIONS[region], *calls, options), torch.tensor([[3.0]])
     eager = copy.deepcopy(module)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        strict = calls == (1, 1) and region == "no_grad"  # under autocast what a strict export gives does not run in torch either
+        strict = (
+            calls == (1, 1) and region == "no_grad"
+        )  # under autocast what a strict export gives does not run in torch either
         ep = torch.export.export(module, (x,), preserve_module_call_signature=("c",), strict=strict)
     program = px.transform(px.import_ep(ep))
-    lowered = [px.lower(program), px.lower(program, to="interpreter"), px.lower(px.dispatch(px.deduplicate(program)))]
-    lowered.append(px.lower(px.transform(px.import_ep(ep), px.dispatch)))  # before anything is outlined
+    lowered = [
+        px.lower(program),
+        px.lower(program, to="interpreter"),
+        px.lower(px.dispatch(px.deduplicate(program))),
+    ]
+    lowered.append(
+        px.lower(px.transform(px.import_ep(ep), px.dispatch))
+    )  # before anything is outlined
     for made in lowered:
         for _ in range(2):
             expected = gradients(copy.deepcopy(eager), x)
@@ -109,13 +129,17 @@ def test_calls_that_keep_their_signature_share_a_callable_all_the_same() -> None
     class Other(parent(c=Child)):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             with torch.no_grad():
-                first = self.c(x) + 1  # something else in the region: nothing calls the module there
+                first = (
+                    self.c(x) + 1
+                )  # something else in the region: nothing calls the module there
             return self.c(self.c(first))
 
     x = torch.tensor([[3.0]])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        ep = torch.export.export(copy.deepcopy(Other()), (x,), preserve_module_call_signature=("c",))
+        ep = torch.export.export(
+            copy.deepcopy(Other()), (x,), preserve_module_call_signature=("c",)
+        )
     program = px.transform(px.import_ep(ep))
     assert all(program.call_signatures[frame].shared for frame in program.call_signatures)
     made = px.lower(program)

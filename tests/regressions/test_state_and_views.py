@@ -68,7 +68,9 @@ VALUES = {"a.b": 1.0, "a.child.w": 2.0, "b.b": 10.0, "b.child.w": 3.0}
 @pytest.mark.parametrize("to", ["graph_module", "interpreter"])
 def test_branches_find_what_the_module_around_them_has(to: str) -> None:
     """Each of the two modules its own buffer and its own child."""
-    program = px.parse(BRANCHES, state={name: torch.full((2,), value) for name, value in VALUES.items()})
+    program = px.parse(
+        BRANCHES, state={name: torch.full((2,), value) for name, value in VALUES.items()}
+    )
     module = px.lower(program, to=to)  # type: ignore[arg-type]
     x = torch.ones(2)
     assert module(torch.tensor(True), x)[0].tolist() == [(1 * 2 + 1) * 3 + 10.0] * 2
@@ -107,7 +109,9 @@ WAYS: dict[str, Callable[[px.Program], torch.nn.Module]] = {
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("strict", [False, True])
 def test_gradients_do_not_go_through_them(way: str, *, strict: bool) -> None:
-    eager = copy.deepcopy(Detached()) if way == "deepcopy" else Detached()  # a copy of a parameter has memory of its own
+    eager = (
+        copy.deepcopy(Detached()) if way == "deepcopy" else Detached()
+    )  # a copy of a parameter has memory of its own
     module = WAYS[way](px.import_ep(torch.export.export(Detached(), (X,), strict=strict)))
     for _ in range(2):
         found: list[torch.Tensor] = []
@@ -261,7 +265,11 @@ def test_the_meaning_is_kept(which: str) -> None:
 
 
 def test_memory_that_changes_after_the_import_is_found() -> None:
-    model = module_class("Halves", lambda self, x: x + self.w.sum() + self.v, w=lambda: torch.nn.Parameter(torch.arange(4.0)))()
+    model = module_class(
+        "Halves",
+        lambda self, x: x + self.w.sum() + self.v,
+        w=lambda: torch.nn.Parameter(torch.arange(4.0)),
+    )()
     model.v = torch.nn.Parameter(model.w.data[2:])
     program = px.capture(model, (torch.zeros(2),))
     model.half().float()  # it converts each of the two alone
@@ -270,33 +278,55 @@ def test_memory_that_changes_after_the_import_is_found() -> None:
 
 
 def test_a_row_at_a_symbolic_offset_is_returned_as_new_contents() -> None:
-    model = module_class("Last", lambda self, x: (self.row.copy_(x[-1]), x.sum())[1], row=lambda: torch.zeros(3))()
+    model = module_class(
+        "Last", lambda self, x: (self.row.copy_(x[-1]), x.sum())[1], row=lambda: torch.zeros(3)
+    )()
     dynamic = ({0: torch.export.Dim.DYNAMIC},)
-    program = px.import_ep(torch.export.export(model, (torch.ones(4, 3),), dynamic_shapes=dynamic).run_decompositions())
-    assert px.alpha_equal(px.functionalize(px.lift_state(px.inline(px.transform(program)))), program)
+    program = px.import_ep(
+        torch.export.export(model, (torch.ones(4, 3),), dynamic_shapes=dynamic).run_decompositions()
+    )
+    assert px.alpha_equal(
+        px.functionalize(px.lift_state(px.inline(px.transform(program)))), program
+    )
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
 def test_nested_state_is_read_as_it_is(tmp_path: Path) -> None:
     parts = [torch.ones(2), torch.ones(3)]
-    model = module_class("Nested", lambda self, x: self.w * x, w=lambda: torch.nn.Parameter(torch.nested.nested_tensor(parts)))()
+    model = module_class(
+        "Nested",
+        lambda self, x: self.w * x,
+        w=lambda: torch.nn.Parameter(torch.nested.nested_tensor(parts)),
+    )()
     lowered = px.lower(px.transform(px.import_fx(torch.fx.symbolic_trace(model))))
     assert [part.sum().item() for part in lowered(torch.tensor(2.0)).unbind()] == [4, 6]
     program = px.import_fx(torch.fx.symbolic_trace(model))
     for each in (program, px.lift_state(program)):
         assert px.infer(each) is each and px.verify(each, infer=True) == ()
-    with pytest.raises(px.errors.UnsupportedProgram, match=r"the parameter 'w' .* not nested, quantized"):
+    with pytest.raises(
+        px.errors.UnsupportedProgram, match=r"the parameter 'w' .* not nested, quantized"
+    ):
         px.save(program, tmp_path / "nested.purefx")
-    plain = torch.export.export(module_class("Plain", lambda self, x: self.w * x, w=lambda: torch.ones(2))(), (torch.ones(2),))
+    plain = torch.export.export(
+        module_class("Plain", lambda self, x: self.w * x, w=lambda: torch.ones(2))(),
+        (torch.ones(2),),
+    )
     plain.state_dict["w"] = model.w.data
-    with pytest.raises(px.errors.InvalidProgram, match=r"the slot holds a torch\.float32 of nested shapes"):
+    with pytest.raises(
+        px.errors.InvalidProgram, match=r"the slot holds a torch\.float32 of nested shapes"
+    ):
         px.import_ep(plain)
 
 
 def test_nested_inputs_are_refused() -> None:
     ragged = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged)
-    exported = torch.export.export(module_class("Ragged", lambda self, x: x.sin())(), (ragged,), strict=True)
-    with pytest.raises(px.errors.UnsupportedProgram, match="the input 'x' is a nested tensor: export a module that takes its"):
+    exported = torch.export.export(
+        module_class("Ragged", lambda self, x: x.sin())(), (ragged,), strict=True
+    )
+    with pytest.raises(
+        px.errors.UnsupportedProgram,
+        match="the input 'x' is a nested tensor: export a module that takes its",
+    ):
         px.import_ep(exported)
 
 

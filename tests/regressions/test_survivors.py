@@ -21,7 +21,9 @@ from tests.models import ADD, NEG, flat, node, parent
 PROGRAMS = 16
 
 ASKED = [
-    pytest.param(entry.transformation, stage, entry.exempt, id=f"{entry.transformation.name}-{stage}")
+    pytest.param(
+        entry.transformation, stage, entry.exempt, id=f"{entry.transformation.name}-{stage}"
+    )
     for entry in REGISTRY
     for stage in entry.stages
 ]
@@ -40,11 +42,20 @@ def by_keyword(one: px.Node) -> px.Node:
 
 
 @pytest.mark.parametrize(("transformation", "stage", "exempt"), ASKED)
-def test_arguments_by_keyword_are_arguments(transformation: px.Transformation, stage: Stage, exempt: object) -> None:
+def test_arguments_by_keyword_are_arguments(
+    transformation: px.Transformation, stage: Stage, exempt: object
+) -> None:
     """What holds with arguments by position holds with keywords."""
-    laws = [law for law in GENERIC if law.name in ("valid", "meaning", "order") and law.name not in exempt]
+    laws = [
+        law
+        for law in GENERIC
+        if law.name in ("valid", "meaning", "order") and law.name not in exempt
+    ]
     for case in drawn_cases("toy", stage, share(PROGRAMS), 3)[::2]:
-        graphs = {name: evolve(graph, nodes=tuple(map(by_keyword, graph.nodes))) for name, graph in case.program.graphs.items()}
+        graphs = {
+            name: evolve(graph, nodes=tuple(map(by_keyword, graph.nodes)))
+            for name, graph in case.program.graphs.items()
+        }
         given = evolve(case, program=case.program.evolve(graphs=px.ir.pmap(graphs)))
         for law in laws if is_changed(transformation, given) is not None else ():
             assert_law(transformation, law, given)
@@ -63,9 +74,13 @@ class Constant(parent(shifted=Shifted)):
 
 def test_a_size_beside_a_constant_is_read_where_it_is_used() -> None:
     """The exporter detaches a constant in place, which leaves the size of every tensor as it is."""
-    ep = torch.export.export(Constant(), (torch.ones(4, 2),), dynamic_shapes=({0: torch.export.Dim("batch", min=2)},))
+    ep = torch.export.export(
+        Constant(), (torch.ones(4, 2),), dynamic_shapes=({0: torch.export.Dim("batch", min=2)},)
+    )
     program = px.transform(px.import_ep(ep))
-    assert any(getattr(each.do, "name", "") == "aten.detach_.default" for _, each in program.nodes())
+    assert any(
+        getattr(each.do, "name", "") == "aten.detach_.default" for _, each in program.nodes()
+    )
     (call,) = [each for each in program.main.nodes if type(each.do) is px.Call]
     assert len(call.args) == 1, f"the size is an argument of the module:\n{program.text()}"
 
@@ -82,10 +97,15 @@ def chained(*nodes: px.Node) -> px.Program:
 
 def test_an_edge_backward_is_told_by_the_way_to_the_later_part() -> None:
     """Not by another operand, which comes later in the program and depends on nothing."""
-    program = chained(node("t", NEG, "x"), node("p", NEG, "t"), node("q", NEG, "x"), node("n", ADD, "p", "q"))
+    program = chained(
+        node("t", NEG, "x"), node("p", NEG, "t"), node("q", NEG, "x"), node("n", ADD, "p", "q")
+    )
     with pytest.raises(px.errors.PartitionError) as found:
         px.split_by_tags(program, ("a", "b"), tag_of={"t": "b", "n": "a"})
-    assert [line.strip() for line in str(found.value).splitlines()[1:3]] == ["node 'p' uses 't'", "node 'n' uses 'p'"]
+    assert [line.strip() for line in str(found.value).splitlines()[1:3]] == [
+        "node 'p' uses 't'",
+        "node 'n' uses 'p'",
+    ]
 
 
 def test_parts_have_names_that_no_module_has_and_costs_may_be_fractions() -> None:
@@ -98,7 +118,11 @@ def test_parts_have_names_that_no_module_has_and_costs_may_be_fractions() -> Non
 class Pair(nn.Module):
     def __init__(self, is_first: bool) -> None:
         super().__init__()
-        self.v, self.w, self.is_first = nn.Parameter(torch.ones(2)), nn.Parameter(torch.zeros(2)), is_first
+        self.v, self.w, self.is_first = (
+            nn.Parameter(torch.ones(2)),
+            nn.Parameter(torch.zeros(2)),
+            is_first,
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x * (self.v if self.is_first else self.w)

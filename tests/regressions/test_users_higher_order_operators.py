@@ -57,9 +57,14 @@ def test_what_it_does_is_not_known() -> None:
     program = px.import_fx(traced())
     assert dependencies(program, program.main)[1:] == [[0], [1], [0, 1]]
     for first, late in (("neg", "applied"), ("applied", "mul"), ("applied", "rand")):
-        names = {word: next(node.name for node in program.main.nodes if word in node.name) for word in (first, late)}
+        names = {
+            word: next(node.name for node in program.main.nodes if word in node.name)
+            for word in (first, late)
+        }
         with pytest.raises(px.errors.PartitionError, match="depends on"):
-            px.split_by_tags(px.transform(program), ("a", "b"), tag_of={names[first]: "b", names[late]: "a"})
+            px.split_by_tags(
+                px.transform(program), ("a", "b"), tag_of={names[first]: "b", names[late]: "a"}
+            )
     expected, lowered = traced(), px.lower(px.transform(program))
     for module in (expected, lowered):
         torch.manual_seed(0)
@@ -71,9 +76,15 @@ def test_it_is_declared() -> None:
     """For one import or for the process; it does what its bodies do all the same.  Those of torch are known."""
     program = px.import_fx(traced(), effects={applied: px.PURE})
     assert dependencies(program, program.main)[1:] == [[], [], [0]]
-    effects = next(node.do.effects for node in program.main.nodes if "applied" in node.name and isinstance(node.do, px.Op))
+    effects = next(
+        node.do.effects
+        for node in program.main.nodes
+        if "applied" in node.name and isinstance(node.do, px.Op)
+    )
     assert effects == px.Effects(through_bodies=True)
-    assert effects_of(applied) == px.ir.ANYTHING.__class__(random=True, ordered=True, unknown=True, through_bodies=True)
+    assert effects_of(applied) == px.ir.ANYTHING.__class__(
+        random=True, ordered=True, unknown=True, through_bodies=True
+    )
     px.declare(applied, px.Effects(writes=(px.ir.ArgAt(1, "x"),), random=True))
     try:
         program = px.import_fx(traced())

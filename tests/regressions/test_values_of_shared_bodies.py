@@ -42,7 +42,9 @@ class Found(parent(a=Rows, b=Rows)):
 
 
 SIZES = ((4, 8), (8, 100), (100, 4))
-LINEARS = torch.nn.Sequential(*[torch.nn.Sequential(OrderedDict(lin=torch.nn.Linear(*size, bias=False))) for size in SIZES])
+LINEARS = torch.nn.Sequential(
+    *[torch.nn.Sequential(OrderedDict(lin=torch.nn.Linear(*size, bias=False))) for size in SIZES]
+)
 """Each linear has its own module around it: shared bodies call shared bodies."""
 
 MODELS: dict[str, tuple[torch.nn.Module, torch.Tensor]] = {
@@ -58,7 +60,11 @@ def flat(which: str, *, dynamic: bool = False) -> px.Program:
     shapes = ({0: torch.export.Dim.DYNAMIC},) if dynamic else None
     program = px.import_ep(torch.export.export(copy.deepcopy(model), (x,), dynamic_shapes=shapes))
     # What the exporter asserts of a size that only a run knows has its name as a text, so such bodies would differ.
-    nodes = [node for node in program.main.nodes if not node.name.startswith(("_assert", "sym_size", "ge", "le"))]
+    nodes = [
+        node
+        for node in program.main.nodes
+        if not node.name.startswith(("_assert", "sym_size", "ge", "le"))
+    ]
     return program.with_main(evolve(program.main, nodes=tuple(nodes)))
 
 
@@ -68,24 +74,46 @@ def test_what_is_said_is_what_runs_after_each_step(which: str) -> None:
     assert false_values(program, calls) == []
     tree = px.transform(program)
     assert len(tree.order) < len(px.transform(program, *px.DEFAULT[:5]).order)
-    for result in (tree, px.expand(tree), px.inline(tree), px.infer(tree), px.import_ep(px.to_ep(tree))):
+    for result in (
+        tree,
+        px.expand(tree),
+        px.inline(tree),
+        px.infer(tree),
+        px.import_ep(px.to_ep(tree)),
+    ):
         assert false_values(result, calls) == []
         assert px.verify(result, infer=True) == ()
     assert px.infer(tree) is tree
-    assert all("val" in node.meta for result in (px.inline(tree), px.expand(tree)) for _, node in result.nodes())
+    assert all(
+        "val" in node.meta
+        for result in (px.inline(tree), px.expand(tree))
+        for _, node in result.nodes()
+    )
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_operations_are_counted_in_each_call(dynamic: bool) -> None:
     model, x = MODELS["sizes"]
     x = x.expand(3, 4)
-    program = px.import_ep(torch.export.export(model, (x,), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},) if dynamic else None))
+    program = px.import_ep(
+        torch.export.export(
+            model, (x,), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},) if dynamic else None
+        )
+    )
     with FlopCounterMode(display=False) as counter:
         model(x)
     tree = px.transform(program)
-    found = [px.stats(each) for each in (program, tree, px.expand(tree), px.inline(tree), px.infer(tree))]
-    assert [(one.flops, dict(one.uncounted)) for one in found] == [(counter.get_total_flops(), {})] * 5
-    assert [module.flops for module in px.stats(tree).modules if module.path.endswith("lin")] == [3 * 64, 3 * 1600, 3 * 800]
+    found = [
+        px.stats(each) for each in (program, tree, px.expand(tree), px.inline(tree), px.infer(tree))
+    ]
+    assert [(one.flops, dict(one.uncounted)) for one in found] == [
+        (counter.get_total_flops(), {})
+    ] * 5
+    assert [module.flops for module in px.stats(tree).modules if module.path.endswith("lin")] == [
+        3 * 64,
+        3 * 1600,
+        3 * 800,
+    ]
 
 
 def test_a_lie_about_one_call_is_found_and_mended() -> None:
@@ -108,11 +136,15 @@ def test_programs_are_swapped_by_the_sizes_of_the_call() -> None:
     model, x = MODELS["sizes"]
     program = flat("sizes")
     tree, lowered = px.transform(program), px.unflatten(torch.export.export(model, (x,)))
-    right, wrong = (px.capture(torch.nn.Linear(size, 100), (torch.ones(1, size),)) for size in (8, 4))
+    right, wrong = (
+        px.capture(torch.nn.Linear(size, 100), (torch.ones(1, size),)) for size in (8, 4)
+    )
     result = px.swap_modules(tree, {"1.lin": right}, signature="flat")
     assert px.lower(result)(x).shape == (1, 4)
     for path in ("1.lin", "1"):
-        with pytest.raises(px.errors.SwapError, match="exported for the size 4, and that is 8 here"):
+        with pytest.raises(
+            px.errors.SwapError, match="exported for the size 4, and that is 8 here"
+        ):
             px.swap_modules(tree, {path: wrong}, signature="flat")
     for module in (lowered, px.lower(tree.evolve(trail=()))):
         owner: Any = module.get_submodule("1")

@@ -61,7 +61,8 @@ def test_deep_nestings_run(to: str) -> None:
     assert px.digest(program) == px.digest(px.transform(nested(depth)))
     deep = px.transform(nested(1_000))
     with pytest.raises(
-        px.errors.UnsupportedProgram, match=r"modules nest 1000 deep, at most 100 can run: lower px.inline\(program\)"
+        px.errors.UnsupportedProgram,
+        match=r"modules nest 1000 deep, at most 100 can run: lower px.inline\(program\)",
     ):
         px.lower(deep, to=to)  # type: ignore[arg-type]
     assert torch.equal(px.lower(px.inline(deep), to=to)(x)[0], x)  # type: ignore[arg-type]
@@ -85,8 +86,15 @@ def count_calls(run: Callable[[], object]) -> int:
 
 def with_modules(program: px.Program) -> px.Program:
     """Return a program of ``chain`` that lists its modules, as exported ones do."""
-    paths = {frame.path: None for step in program.trail[:1] for node in step.before.main.nodes for frame in node.stack}
-    return program.evolve(modules=(px.ir.Module(""), *(px.ir.Module(path, "torch.nn.Module") for path in paths)))
+    paths = {
+        frame.path: None
+        for step in program.trail[:1]
+        for node in step.before.main.nodes
+        for frame in node.stack
+    }
+    return program.evolve(
+        modules=(px.ir.Module(""), *(px.ir.Module(path, "torch.nn.Module") for path in paths))
+    )
 
 
 @cache
@@ -120,7 +128,13 @@ ALLOWED = 1_024
 """Bytes a lowering."""
 
 
-class Two(parent(first=lambda: torch.nn.Linear(2, 2), second=lambda: torch.nn.Linear(2, 2), third=torch.nn.ReLU)):
+class Two(
+    parent(
+        first=lambda: torch.nn.Linear(2, 2),
+        second=lambda: torch.nn.Linear(2, 2),
+        third=torch.nn.ReLU,
+    )
+):
     """Two layers with one body, and one with another."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -30,14 +30,20 @@ class Base:
 
 
 class Inner(parent(linear=lambda: nn.Linear(2, 2), count=lambda: torch.zeros(2))):
-    def forward(self, batch: dict[str, Any], *, scale: float = 2.0) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    def forward(
+        self, batch: dict[str, Any], *, scale: float = 2.0
+    ) -> tuple[torch.Tensor, list[torch.Tensor]]:
         self.count.add_(1)
         y = self.linear(batch["x"]) * scale + self.count
         return y, [batch["y"] + 1, y.sum()]
 
 
 class Rich(
-    parent(inner=Inner, tied=lambda: nn.Linear(2, 2), layers=lambda: nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.ReLU())))
+    parent(
+        inner=Inner,
+        tied=lambda: nn.Linear(2, 2),
+        layers=lambda: nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.ReLU())),
+    )
 ):
     """Preserved calls, ties, a view, a constant, a written input, dynamic sizes, a branch."""
 
@@ -70,7 +76,13 @@ def bases() -> list[Base]:
     size = torch.export.Dim("n", min=2, max=64)
     args, kwargs = (torch.ones(4, 2), Point(torch.ones(4, 2), 3.0)), {"written": torch.zeros(2)}
     shapes = {"x": {0: size}, "point": Point({0: size}, None), "written": None}
-    rich = torch.export.export(Rich(), args, kwargs, dynamic_shapes=shapes, preserve_module_call_signature=("inner", "layers.1"))
+    rich = torch.export.export(
+        Rich(),
+        args,
+        kwargs,
+        dynamic_shapes=shapes,
+        preserve_module_call_signature=("inner", "layers.1"),
+    )
     flat = px.import_ep(rich)
     tree = px.transform(flat)
     plain_args = (torch.rand(4, 3),)

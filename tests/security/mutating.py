@@ -11,7 +11,20 @@ from typing import Any
 
 TOKENS = re.compile(r'"(?:[^"\\\n]|\\.)*"|[A-Za-z_][\w.]*|-?\d+(?:\.\d+)?|\s+|.', re.DOTALL)
 
-NUMBERS = ("0", "1", "-1", "2", "3", "7", "-3", "99", "2147483648", "9223372036854775808", "-9223372036854775809", "1" + "0" * 40)
+NUMBERS = (
+    "0",
+    "1",
+    "-1",
+    "2",
+    "3",
+    "7",
+    "-3",
+    "99",
+    "2147483648",
+    "9223372036854775808",
+    "-9223372036854775809",
+    "1" + "0" * 40,
+)
 
 LITERALS = (
     "None", '"text"', "1.5", "()", "[]", "[x, 1]", '{"a": 1}', "slice(0, 2, None)", "True", "torch.float16", 'device("cuda:9")',
@@ -162,7 +175,9 @@ def _json_places(value: Any) -> list[tuple[Any, Any]]:
     while todo:
         part = todo.pop()
         if isinstance(part, list | dict):
-            pairs: list[tuple[Any, Any]] = list(enumerate(part) if isinstance(part, list) else part.items())
+            pairs: list[tuple[Any, Any]] = list(
+                enumerate(part) if isinstance(part, list) else part.items()
+            )
             found += [(part, key) for key, _ in pairs]
             todo += [inner for _, inner in pairs]
     return found
@@ -204,10 +219,19 @@ class Parts:
         header = copy.deepcopy(self.header if header is None else header)
         shift = len(text) - (self.end - self.begin)
         for name, entry in header.items():
-            if name != "__metadata__" and isinstance(entry, dict) and isinstance(entry.get("data_offsets"), list):
-                entry["data_offsets"] = [at + shift if type(at) is int and at >= self.end else at for at in entry["data_offsets"]]
+            if (
+                name != "__metadata__"
+                and isinstance(entry, dict)
+                and isinstance(entry.get("data_offsets"), list)
+            ):
+                entry["data_offsets"] = [
+                    at + shift if type(at) is int and at >= self.end else at
+                    for at in entry["data_offsets"]
+                ]
         if isinstance(header.get(self.name), dict):
-            header[self.name].update(shape=[len(text)], data_offsets=[self.begin, self.begin + len(text)])
+            header[self.name].update(
+                shape=[len(text)], data_offsets=[self.begin, self.begin + len(text)]
+            )
         return with_header(header, self.data[: self.begin] + text + self.data[self.end :])
 
 

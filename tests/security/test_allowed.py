@@ -17,7 +17,15 @@ import torch
 import purefx as px
 from purefx.ir.callables import op_name
 from purefx.ir.effects.registered import NAMESPACES
-from purefx.ir.operators import DENIED, DENIED_NAMESPACES, HIGHER_ORDER, PLAIN_FUNCTIONS, allowed, denied, registered
+from purefx.ir.operators import (
+    DENIED,
+    DENIED_NAMESPACES,
+    HIGHER_ORDER,
+    PLAIN_FUNCTIONS,
+    allowed,
+    denied,
+    registered,
+)
 from purefx.ir.store import container
 from purefx.ir.torch_private import register_all
 from tests.models import flat
@@ -105,7 +113,9 @@ USES: dict[str, Callable[[px.Program], object]] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_texts_with_bad_intent_do_nothing(way: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_texts_with_bad_intent_do_nothing(
+    way: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     """They can be read and looked at; whatever evaluates them refuses, in an error of ours, and nothing happens."""
     marker = tmp_path / "marker"
     try:
@@ -134,7 +144,11 @@ def crafted(text: str, operators: list[str], path: Path) -> Path:
         "origins": {"origins": [], "steps": []},
     }  # fmt: skip
     raw = torch.frombuffer(bytearray(json.dumps(structure).encode()), dtype=torch.uint8)
-    path.write_bytes(safetensors.torch.save({container.STRUCTURE: raw}, metadata={"purefx": str(container.VERSION)}))
+    path.write_bytes(
+        safetensors.torch.save(
+            {container.STRUCTURE: raw}, metadata={"purefx": str(container.VERSION)}
+        )
+    )
     return path
 
 
@@ -142,18 +156,24 @@ def test_files_with_bad_intent_name_all_that_is_refused(tmp_path: Path) -> None:
     """Every operator that is refused is in one error, with what to do."""
     marker = tmp_path / "marker"
     path = crafted(
-        signed(ways(marker)["getattr"]), ["builtins.getattr", "higher_order.wrap", "operator.getitem"], tmp_path / "evil.purefx"
+        signed(ways(marker)["getattr"]),
+        ["builtins.getattr", "higher_order.wrap", "operator.getitem"],
+        tmp_path / "evil.purefx",
     )
     with pytest.raises(px.errors.UnsupportedProgram) as caught:
         px.load(path)
     assert "'builtins.getattr' (is not a function on data alone)" in str(caught.value)
     assert "'higher_order.wrap' (calls its operand, and no exporter writes it)" in str(caught.value)
-    assert "allow={'builtins.getattr', 'higher_order.wrap'} if you trust its author" in str(caught.value)
+    assert "allow={'builtins.getattr', 'higher_order.wrap'} if you trust its author" in str(
+        caught.value
+    )
     assert "getitem" not in str(caught.value)
     with pytest.raises(px.errors.UnsupportedProgram, match=r"'higher_order\.wrap'") as caught:
         px.load(path, allow={"builtins.getattr"})
     assert "'builtins.getattr'" not in str(caught.value)
-    for use in USES.values():  # a file that does not tell what it calls is a program that does not run
+    for (
+        use
+    ) in USES.values():  # a file that does not tell what it calls is a program that does not run
         program = px.load(crafted(signed(ways(marker)["getattr"]), [], tmp_path / "silent.purefx"))
         try:
             use(program)
@@ -164,16 +184,22 @@ def test_files_with_bad_intent_name_all_that_is_refused(tmp_path: Path) -> None:
 
 def test_what_is_allowed_by_name_runs(tmp_path: Path) -> None:
     """The reader decides; what is in no registry cannot be allowed, only given."""
-    text = signed(' s = builtins.getattr(x, "shape")\n n = operator.getitem(s, 0)\n y = aten.mul.Tensor(x, n)')
+    text = signed(
+        ' s = builtins.getattr(x, "shape")\n n = operator.getitem(s, 0)\n y = aten.mul.Tensor(x, n)'
+    )
     assert px.lower(px.parse(text, allow=["builtins.getattr"]))(torch.ones(2)).tolist() == [2, 2]
     program = px.parse(text, allow=["builtins.getattr"])
     assert program.foreign_operators == ("builtins.getattr",)
     assert px.parse(program.text(), allow=["builtins.getattr"]) == program
-    with pytest.raises(px.errors.UnsupportedProgram, match=r"save\(\.\.\., allow={'builtins.getattr'}\) writes their names"):
+    with pytest.raises(
+        px.errors.UnsupportedProgram,
+        match=r"save\(\.\.\., allow={'builtins.getattr'}\) writes their names",
+    ):
         px.save(program, tmp_path / "p")
     px.save(program, tmp_path / "p", allow={"builtins.getattr"})
     assert px.load(tmp_path / "p", allow={"builtins.getattr"}) == program
-    assert px.parse(signed(' y = os.system("true")'), allow=["os.system"]).main.nodes[0].do.target is None  # type: ignore[union-attr]
+    called = px.parse(signed(' y = os.system("true")'), allow=["os.system"]).main.nodes[0].do
+    assert called.target is None  # type: ignore[union-attr]
     with pytest.raises(TypeError, match="allow must be a set of operator names"):
         px.parse(text, allow="builtins.getattr")
 
@@ -188,13 +214,20 @@ def test_programs_of_live_graphs_are_marked_and_saved_on_demand(tmp_path: Path) 
     program = px.import_fx(torch.fx.symbolic_trace(Traced()))
     assert "builtins.getattr" in program.foreign_operators
     assert "method.numpy" in program.foreign_operators
-    assert all(name in program.foreign_operators or allowed(name) for name in px.stats(program).operators)
+    assert all(
+        name in program.foreign_operators or allowed(name) for name in px.stats(program).operators
+    )
     with pytest.raises(px.errors.UnsupportedProgram, match=r"may not name: 'builtins.getattr'"):
         px.save(program, tmp_path / "p")
     px.save(program, tmp_path / "p", allow=program.foreign_operators)
-    with pytest.raises(px.errors.UnsupportedProgram, match=r"'method.numpy' \(calls a method of any object by its name\)"):
+    with pytest.raises(
+        px.errors.UnsupportedProgram,
+        match=r"'method.numpy' \(calls a method of any object by its name\)",
+    ):
         px.load(tmp_path / "p", allow={"builtins.getattr"})
-    assert px.lower(px.load(tmp_path / "p", allow=program.foreign_operators))(torch.ones(2)).tolist() == [3, 3]
+    assert px.lower(px.load(tmp_path / "p", allow=program.foreign_operators))(
+        torch.ones(2)
+    ).tolist() == [3, 3]
 
 
 class Witness:
@@ -205,7 +238,9 @@ class Witness:
         return lambda *_: None
 
 
-@pytest.mark.parametrize("name", ["tensor.relu", "tensor.to", "tensor.size", "tensor.split", "tensor.type"])
+@pytest.mark.parametrize(
+    "name", ["tensor.relu", "tensor.to", "tensor.size", "tensor.split", "tensor.type"]
+)
 def test_methods_of_tensors_are_called_on_tensors_only(name: str) -> None:
     """A text, a list and any object have methods of such names too."""
     method = allowed(name)
@@ -214,7 +249,10 @@ def test_methods_of_tensors_are_called_on_tensors_only(name: str) -> None:
         with pytest.raises(TypeError, match="which is not a tensor"):
             method(value, ",")
     assert CALLED == []
-    assert method(torch.ones(4), *{"tensor.split": (2,), "tensor.to": (torch.float64,)}.get(name, ())) is not None
+    assert (
+        method(torch.ones(4), *{"tensor.split": (2,), "tensor.to": (torch.float64,)}.get(name, ()))
+        is not None
+    )
 
 
 REFUSED = {
@@ -233,13 +271,26 @@ def test_no_name_of_python_is_on_the_list() -> None:
     """Every name in ``builtins``, ``operator``, ``math`` and ``torch`` that is not data in, data out, is refused."""
     for name in dir(builtins):
         found = allowed(f"builtins.{name}")
-        assert found is None or name in ("abs", "bool", "float", "int", "max", "min", "pow", "round"), name
+        assert found is None or name in (
+            "abs",
+            "bool",
+            "float",
+            "int",
+            "max",
+            "min",
+            "pow",
+            "round",
+        ), name
     refused = [(space, name) for space, names in REFUSED.items() for name in names.split()]
     refused += [("method", name) for name in (*REFUSED["tensor"].split(), "relu")]
-    assert [(space, name) for space, name in refused if allowed(f"{space}.{name}") is not None] == []
+    assert [
+        (space, name) for space, name in refused if allowed(f"{space}.{name}") is not None
+    ] == []
     for name, function in PLAIN_FUNCTIONS.items():
         assert op_name(function) == name and allowed(name) is function and denied(name) is None
-    assert registered("os.system") is registered("torch.load") is registered("builtins.eval") is None
+    assert (
+        registered("os.system") is registered("torch.load") is registered("builtins.eval") is None
+    )
 
 
 HARMLESS_TEXT = frozenset({
@@ -285,15 +336,36 @@ def suspicious(schema: Any) -> str:
     if namespace not in REVIEWED:
         return ""
     kinds = {argument.name: str(argument.type) for argument in schema.arguments}
-    texts = [name for name, kind in kinds.items() if kind in ("str", "Optional[str]", "List[str]") and name not in HARMLESS_TEXT]
+    texts = [
+        name
+        for name, kind in kinds.items()
+        if kind in ("str", "Optional[str]", "List[str]") and name not in HARMLESS_TEXT
+    ]
     if texts:
         return f"a text {texts}"
-    odd = [kind for kind in kinds.values() if kind in ("Any", "Storage", "Stream") or "Future" in kind or "RRef" in kind]
+    odd = [
+        kind
+        for kind in kinds.values()
+        if kind in ("Any", "Storage", "Stream") or "Future" in kind or "RRef" in kind
+    ]
     if odd and "Storage" not in odd:  # no program has a storage
         return f"an argument of type {odd}"
-    words = ("file", "print", "unsafe", "data_ptr", "_backward", "gradients", "set_data", "plan_cache", "from_blob", "serialized")
+    words = (
+        "file",
+        "print",
+        "unsafe",
+        "data_ptr",
+        "_backward",
+        "gradients",
+        "set_data",
+        "plan_cache",
+        "from_blob",
+        "serialized",
+    )
     plain = schema.name.partition("::")[2]
-    return next((word for word in words if word in plain and (word != "_backward" or plain == word)), "")
+    return next(
+        (word for word in words if word in plain and (word != "_backward" or plain == word)), ""
+    )
 
 
 KNOWN_GOOD = re.compile(
@@ -311,7 +383,11 @@ def test_the_registry_is_audited() -> None:
         why = suspicious(schema)
         namespace, _, packet = schema.name.partition("::")
         overload = schema.overload_name or "default"
-        if why and denied(f"{namespace}.{packet}.{overload}") is None and not KNOWN_GOOD.match(schema.name):
+        if (
+            why
+            and denied(f"{namespace}.{packet}.{overload}") is None
+            and not KNOWN_GOOD.match(schema.name)
+        ):
             undecided[schema.name] = why
     assert undecided == {}, undecided
 
@@ -325,7 +401,9 @@ def test_what_is_denied_is_there_and_what_is_left_out_is_known() -> None:
     register_all()
     unlisted = {*vars(torch._ops)["_higher_order_ops"]} - HIGHER_ORDER
     assert {"wrap", "flat_apply"} <= unlisted
-    assert {f"higher_order.{name}" for name in HIGHER_ORDER if allowed(f"higher_order.{name}") is None} <= NEWER
+    assert {
+        f"higher_order.{name}" for name in HIGHER_ORDER if allowed(f"higher_order.{name}") is None
+    } <= NEWER
     for name in unlisted:
         assert allowed(f"higher_order.{name}") is None
 

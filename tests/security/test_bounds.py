@@ -13,7 +13,18 @@ import torch
 from attrs import evolve
 
 import purefx as px
-from purefx.ir import Apply, InputDim, InputValue, Items, LiteralType, Range, Record, Ref, Sym, UserInput
+from purefx.ir import (
+    Apply,
+    InputDim,
+    InputValue,
+    Items,
+    LiteralType,
+    Range,
+    Record,
+    Ref,
+    Sym,
+    UserInput,
+)
 from purefx.ir.torch_private import pytree
 from tests.models import flat
 from tests.security.test_allowed import USES, signed
@@ -56,12 +67,19 @@ def test_a_huge_tensor_takes_no_memory_before_it_runs() -> None:
 
 
 def constrained(
-    *, guards: tuple[object, ...] = (), ranges: tuple[Range, ...] = (), shape: tuple[object, ...] = (2,)
+    *,
+    guards: tuple[object, ...] = (),
+    ranges: tuple[Range, ...] = (),
+    shape: tuple[object, ...] = (2,),
 ) -> px.Program:
     program = px.parse(signed(" y = aten.relu.default(x)"))
     kind = px.ir.TensorType(torch.float32, shape)  # type: ignore[arg-type]
     signature = program.signature.__class__(
-        (px.ir.UserInput(kind, "x"),), program.signature.outputs, program.signature.in_spec, program.signature.out_spec, ("x",)
+        (px.ir.UserInput(kind, "x"),),
+        program.signature.outputs,
+        program.signature.in_spec,
+        program.signature.out_spec,
+        ("x",),
     )
     return program.evolve(signature=signature, constraints=px.ir.Constraints(ranges, guards))  # type: ignore[arg-type]
 
@@ -111,7 +129,10 @@ SIZES: dict[str, tuple[px.Program, str]] = {
     "a negative size": (constrained(shape=(-2,)), "the size -2"),
     "a computed size": (constrained(shape=(Apply("//", (Sym("s0"), 0)),)), "divides by zero"),
     "a range": (constrained(ranges=(Range(Apply("%", (Sym("s0"), 0)), 1, 2),)), "divides by zero"),
-    "an end": (constrained(ranges=(Range(Sym("s0"), 10**5000, None),)), "one of its ends needs more than 64 bits"),
+    "an end": (
+        constrained(ranges=(Range(Sym("s0"), 10**5000, None),)),
+        "one of its ends needs more than 64 bits",
+    ),
 }
 
 
@@ -125,8 +146,16 @@ def test_sizes_without_a_value_are_findings(name: str) -> None:
 
 
 CALLS: dict[str, tuple[object, Callable[[], torch.Tensor], Callable[[], torch.Tensor]]] = {
-    "division": (Apply("<", (Apply("//", (4, Apply("-", (X, 2)))), 9)), lambda: torch.ones(2), lambda: torch.ones(5)),
-    "power": (Apply("<", (Apply("**", (X, Apply("**", (X, X)))), 99)), lambda: torch.ones(30), lambda: torch.ones(2)),
+    "division": (
+        Apply("<", (Apply("//", (4, Apply("-", (X, 2)))), 9)),
+        lambda: torch.ones(2),
+        lambda: torch.ones(5),
+    ),
+    "power": (
+        Apply("<", (Apply("**", (X, Apply("**", (X, X)))), 99)),
+        lambda: torch.ones(30),
+        lambda: torch.ones(2),
+    ),
 }
 
 
@@ -135,7 +164,10 @@ def test_a_guard_that_has_no_value_for_an_argument_names_itself(name: str) -> No
     """What only a call can tell is an error of ours that quotes the guard."""
     guard, make, right = CALLS[name]
     module = px.lower(constrained(guards=(guard,), shape=(Sym("s0"),)))
-    with pytest.raises(px.errors.InputValueError, match=r"argument x: the program was exported for inputs with .*undefined here"):
+    with pytest.raises(
+        px.errors.InputValueError,
+        match=r"argument x: the program was exported for inputs with .*undefined here",
+    ):
         module(make())
     assert module(right()).shape == right().shape
 
@@ -144,7 +176,8 @@ DEEP = 5000
 
 
 @pytest.mark.parametrize(
-    ("opening", "closing"), ["[]", "()", ("{1: ", "}"), ("tree(" + "(" * 99, ")"), ("slice(", ")"), ("({[", "]})")]
+    ("opening", "closing"),
+    ["[]", "()", ("{1: ", "}"), ("tree(" + "(" * 99, ")"), ("slice(", ")"), ("({[", "]})")],
 )
 def test_deep_texts_are_refused(opening: str, closing: str) -> None:
     with pytest.raises(px.errors.ParseError, match="nested more than"):
@@ -166,19 +199,31 @@ NESTED: dict[str, Callable[[int], px.Program]] = {
     "tuple": lambda depth: taking(wrapped(Ref("x"), depth, lambda part: (part,))),
     "record": lambda depth: taking(wrapped(1, depth, lambda part: Record((("key", part),)))),
     "key": lambda depth: taking(wrapped(1, depth, lambda part: Record(((part, 1),)))),
-    "spec": lambda depth: taking(wrapped(LEAF, depth, lambda part: pytree.TreeSpec(tuple, None, [part]))),
-    "context": lambda depth: taking(pytree.TreeSpec(deque, wrapped(1, depth, lambda part: [part]), [])),
+    "spec": lambda depth: taking(
+        wrapped(LEAF, depth, lambda part: pytree.TreeSpec(tuple, None, [part]))
+    ),
+    "context": lambda depth: taking(
+        pytree.TreeSpec(deque, wrapped(1, depth, lambda part: [part]), [])
+    ),
     "output": lambda depth: flat([], (wrapped(Ref("x"), depth, lambda part: (part,)),), "x"),
-    "in_spec": lambda depth: specified(in_spec=pytree.TreeSpec(tuple, None, [deep_spec(depth), pytree.TreeSpec(dict, [], [])])),
+    "in_spec": lambda depth: specified(
+        in_spec=pytree.TreeSpec(tuple, None, [deep_spec(depth), pytree.TreeSpec(dict, [], [])])
+    ),
     "out_spec": lambda depth: specified(out_spec=deep_spec(depth)),
-    "literal": lambda depth: specified(inputs=(UserInput(LiteralType(wrapped(1, depth, lambda part: (part,))), "x"),)),
+    "literal": lambda depth: specified(
+        inputs=(UserInput(LiteralType(wrapped(1, depth, lambda part: (part,))), "x"),)
+    ),
     "guard": lambda depth: constrained(guards=(nested(depth),)),
     "size": lambda depth: constrained(shape=(nested(depth),)),
 }
 
 
 def taking(argument: object) -> px.Program:
-    return flat([px.Node("y", px.Op("toy.take", target=lambda x, _: x), (px.Ref("x"), argument))], Ref("y"), "x")
+    return flat(
+        [px.Node("y", px.Op("toy.take", target=lambda x, _: x), (px.Ref("x"), argument))],
+        Ref("y"),
+        "x",
+    )
 
 
 def deep_spec(depth: int) -> object:
@@ -198,7 +243,11 @@ DOORS: dict[str, Callable[[px.Program, px.Program], object]] = {
     "save": lambda program, _: px.save(program, "nowhere/p", allow=program.foreign_operators),
     "digest": lambda program, _: px.digest(program),
     "==": lambda program, other: program == other,
-    "hash": lambda program, _: (hash(program), list(map(hash, program.main.nodes)), hash(program.constraints)),
+    "hash": lambda program, _: (
+        hash(program),
+        list(map(hash, program.main.nodes)),
+        hash(program.constraints),
+    ),
     "pickle": lambda program, _: pickle.dumps(px.lower(program)),
     "transform": lambda program, _: px.transform(program),
     "infer": lambda program, _: px.infer(program),

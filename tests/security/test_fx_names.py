@@ -129,7 +129,10 @@ def test_names_that_are_code_are_refused(change: Callable[[torch.fx.GraphModule]
 
 def stacks(module: torch.fx.GraphModule) -> None:
     for found in module.graph.nodes:
-        found.meta["nn_module_stack"] = {f"k{CODE}": (f"L['self'].{CODE}", Crafted()), CODE: (CODE, CODE)}
+        found.meta["nn_module_stack"] = {
+            f"k{CODE}": (f"L['self'].{CODE}", Crafted()),
+            CODE: (CODE, CODE),
+        }
         found.meta["stack_trace"] = f'  File "{CODE}", line 1, in {CODE}\n    {CODE}\n'
         found.meta[CODE] = Crafted()
 
@@ -153,7 +156,9 @@ def tags(module: torch.fx.GraphModule) -> None:
 
 
 @pytest.mark.parametrize("change", [stacks, constants, tags])
-def test_objects_that_print_as_code_are_harmless(change: Callable[[torch.fx.GraphModule], None]) -> None:
+def test_objects_that_print_as_code_are_harmless(
+    change: Callable[[torch.fx.GraphModule], None],
+) -> None:
     """They arrive where they were to go; printing, looking at the code and making it again runs none of them."""
     module = plain()
     expected = plain()

@@ -30,17 +30,26 @@ def hostile() -> px.Program:
     nodes = (
         px.Node(EVIL, px.Get(QUOTES)),
         px.Node(QUOTES, ADD, (px.Ref(EVIL), px.Ref("lambda"))),
-        px.Node("import", op_of(torch.ops.aten.div.Tensor_mode), (px.Ref(QUOTES), 2.0), (("rounding_mode", "floor"),)),
+        px.Node(
+            "import",
+            op_of(torch.ops.aten.div.Tensor_mode),
+            (px.Ref(QUOTES), 2.0),
+            (("rounding_mode", "floor"),),
+        ),
     )
     body = px.Graph((px.Input("lambda"),), nodes, px.Ref("import"))
     call = px.Node("class", px.Call(px.Frame(path), "def"), (px.Ref(EVIL),))
-    main = px.Graph((px.Input(EVIL),), (call, px.Node("return", NEG, (px.Ref("class"),))), (px.Ref("return"),))
+    main = px.Graph(
+        (px.Input(EVIL),), (call, px.Node("return", NEG, (px.Ref("class"),))), (px.Ref("return"),)
+    )
     slot = px.ir.Slot(px.ir.SlotKind.BUFFER, torch.ones(2), 0, 0)
     name = f"{path}.{QUOTES}"
     return px.Program.of(
         {"": main, "def": body},
         state=px.ir.State((name,), px.ir.pmap({name: slot})),
-        signature=px.ir.Signature((px.ir.UserInput(px.ir.TensorType(torch.float32, (2,)), EVIL),), (px.ir.UserOutput(),)),
+        signature=px.ir.Signature(
+            (px.ir.UserInput(px.ir.TensorType(torch.float32, (2,)), EVIL),), (px.ir.UserOutput(),)
+        ),
         modules=(px.ir.Module("", EVIL), px.ir.Module(path, QUOTES)),
     )
 
@@ -63,11 +72,24 @@ def test_hostile_names_run_and_are_not_compiled(to: Any) -> None:
     module = px.lower(program, to=to)
     assert module(torch.ones(2))[0].tolist() == [-1.0, -1.0]
     codes = compiled(module)
-    seen = {text for code in codes for text in (code.co_name, *code.co_names, *code.co_varnames, *map(str, code.co_consts))}
+    seen = {
+        text
+        for code in codes
+        for text in (code.co_name, *code.co_names, *code.co_varnames, *map(str, code.co_consts))
+    }
     schema = {"rounding_mode"}  # the dispatcher's own argument names may stand in the text
-    ours = {name for name in seen if name[:1] in "vt" and name[1:].isdigit()} | {"self", "getattr", "slice", "None", "2.0", "r"}
+    ours = {name for name in seen if name[:1] in "vt" and name[1:].isdigit()} | {
+        "self",
+        "getattr",
+        "slice",
+        "None",
+        "2.0",
+        "r",
+    }
     keywords = {str(tuple(schema))}
-    parts = {f"{part}_{index}" for part in ("body", "step") for index in range(9)} | set(map(str, range(9)))
+    parts = {f"{part}_{index}" for part in ("body", "step") for index in range(9)} | set(
+        map(str, range(9))
+    )
     assert seen <= ours | schema | keywords | parts, seen
     assert len(codes) == 2
 
@@ -110,12 +132,14 @@ def test_live_values_survive_dead_cycles(first: str, environment: dict[str, str]
     """Two versions die in a reference cycle; what they shared is alive and must stay whole, whatever was imported before ours."""
     # The packages themselves would start torch.
     ours = "import sys, types\nsys.modules['purefx'], sys.modules['purefx.ir'] = map(types.ModuleType, ('purefx', 'purefx.ir'))\n"
-    ours += (
-        f"sys.modules['purefx.ir'].__path__ = [{str(Path(persistent.__file__).parent)!r}]\nfrom purefx.ir.persistent import pmap"
-    )
+    folder = str(Path(persistent.__file__).parent)
+    ours += f"sys.modules['purefx.ir'].__path__ = [{folder!r}]\n"
+    ours += "from purefx.ir.persistent import pmap"
     script = LINES.format(first=first, ours=ours, second="import pyrsistent")
     command = [sys.executable, "-c", script]
-    result = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment}, check=False)
+    result = subprocess.run(
+        command, capture_output=True, text=True, env={**os.environ, **environment}, check=False
+    )
     assert (result.returncode, result.stdout.strip()) == (0, "PythonPVector"), result.stderr
 
 
@@ -126,5 +150,7 @@ def test_c_vector_still_loses_live_values() -> None:
         " E = [1]; v = pvector([E] + [0] * 100); cycle = {}; cycle['c'] = cycle\n"
         " cycle['v'] = [v.set(50, 1), v.set(51, 1)]\n del v, cycle\n gc.collect()\n print(E)\nmain()"
     )
-    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
     assert result.stdout.strip() == "[]"

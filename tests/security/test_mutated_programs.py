@@ -25,11 +25,24 @@ BUDGET = "0,4000,10"
 
 def run(folder: Path, budget: str) -> list[dict[str, Any]]:
     seed, count, seconds = budget.split(",")
-    command = [sys.executable, "-m", "tests.security.trying", str(folder), seed, "0", count, seconds]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=float(seconds) + 400, check=False)
+    command = [
+        sys.executable,
+        "-m",
+        "tests.security.trying",
+        str(folder),
+        seed,
+        "0",
+        count,
+        seconds,
+    ]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=float(seconds) + 400, check=False
+    )
     number = folder / "number"
     at = number.read_text() if number.exists() else "none"
-    assert done.returncode == 0, f"the process ended with {done.returncode} at mutant {at}: {done.stderr[-2000:]}"
+    assert done.returncode == 0, (
+        f"the process ended with {done.returncode} at mutant {at}: {done.stderr[-2000:]}"
+    )
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
@@ -49,7 +62,11 @@ def test_mutants_are_drawn_from_numbers_and_differ() -> None:
     mutants: list[Any] = []
     for number in range(50):
         made = [
-            (mutated_text(text, draw), mutated_json(structure, draw), mutated_bytes(text.encode(), draw))
+            (
+                mutated_text(text, draw),
+                mutated_json(structure, draw),
+                mutated_bytes(text.encode(), draw),
+            )
             for draw in (random.Random(number), random.Random(number))
         ]
         assert repr(made[0]) == repr(made[1])

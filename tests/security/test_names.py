@@ -84,15 +84,31 @@ def _module(ep: torch.export.ExportedProgram, name: str) -> None:
 def _trace(ep: torch.export.ExportedProgram, name: str) -> None:
     node = _node(ep, "call_function", 0)
     node.meta["stack_trace"] = f'  File "{name}", line 1, in {name}\n    {name}\n'
-    node.target, node.args = torch.ops.aten.mm.default, (_node(ep, "placeholder", -1),) * 2  # of sizes that do not fit
+    node.target, node.args = (
+        torch.ops.aten.mm.default,
+        (_node(ep, "placeholder", -1),) * 2,
+    )  # of sizes that do not fit
 
 
 def _string(ep: torch.export.ExportedProgram, name: str) -> None:
     node, operand = _node(ep, "call_function", 1), _node(ep, "call_function", 0)
-    node.target, node.args, node.kwargs = torch.ops.aten.div.Tensor_mode, (operand, operand), {"rounding_mode": name}
+    node.target, node.args, node.kwargs = (
+        torch.ops.aten.div.Tensor_mode,
+        (operand, operand),
+        {"rounding_mode": name},
+    )
 
 
-PLACES: tuple[Change, ...] = (_placeholder, _value, _keyword, _slot, _argument, _module, _trace, _string)
+PLACES: tuple[Change, ...] = (
+    _placeholder,
+    _value,
+    _keyword,
+    _slot,
+    _argument,
+    _module,
+    _trace,
+    _string,
+)
 
 
 def outputs(ep: torch.export.ExportedProgram, folder: Path) -> Iterator[str]:
@@ -117,7 +133,13 @@ def lowered(program: px.Program, *ways: str) -> Iterator[str]:
     """Lower a program, run it, look at it, have torch compile it; iterate over the errors of ours, and all text of graphs."""
     for to in ways:
         module = px.lower(program, to=to)  # type: ignore[arg-type]
-        for use in (_call, _graphs, _recompiled, copy.deepcopy, lambda made: pickle.loads(pickle.dumps(made))):
+        for use in (
+            _call,
+            _graphs,
+            _recompiled,
+            copy.deepcopy,
+            lambda made: pickle.loads(pickle.dumps(made)),
+        ):
             try:
                 use(module)
             except px.PurefxError as error:
@@ -202,7 +224,9 @@ def test_keywords_are_not_identifiers(word: str, tmp_path: Path) -> None:
     assert module.code
     module.recompile()
     assert module(torch.ones(2))[0].tolist() == [-1, -1]
-    with pytest.raises(px.errors.InvalidProgram, match=f"'{word}' is not a name of an input.*") as caught:
+    with pytest.raises(
+        px.errors.InvalidProgram, match=f"'{word}' is not a name of an input.*"
+    ) as caught:
         px.save(program, tmp_path / "program.purefx")
     assert "rename it" in str(caught.value)
     with pytest.raises(px.errors.NamingError, match="a keyword"):

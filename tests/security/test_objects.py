@@ -127,7 +127,15 @@ def test_methods_of_arguments_are_not_called(kind: str, body: str, tmp_path: Pat
 def test_data_is_taken_and_named_classes_are() -> None:
     text = signed(BODIES["number"]).replace("user x: f32[2]", 'user x: object ""')
     module = px.lower(px.parse(text))
-    for given in ([1], (2, Witness)[:1], Pair(3, 4), torch.tensor([5]), {0: 6}, torch.ones(2, 2).max(0), torch.Size([7])):
+    for given in (
+        [1],
+        (2, Witness)[:1],
+        Pair(3, 4),
+        torch.tensor([5]),
+        {0: 6},
+        torch.ones(2, 2).max(0),
+        torch.Size([7]),
+    ):
         assert module(given) is not None
     px.lower(px.parse(text, types=[Witness]))(Witness())
     assert CALLED == ["getitem"]
@@ -148,7 +156,8 @@ def test_live_programs_call_what_they_call_and_files_of_them_say_so(tmp_path: Pa
     loaded = px.lower(px.load(tmp_path / "p"))
     assert loaded({"a": 3}) == 3
     with pytest.raises(
-        px.errors.InputValueError, match=r"got a tests\.security\.test_objects\.Witness; load\(\.\.\., types=\[Witness\]\)"
+        px.errors.InputValueError,
+        match=r"got a tests\.security\.test_objects\.Witness; load\(\.\.\., types=\[Witness\]\)",
     ):
         loaded(Witness())
     px.lower(px.load(tmp_path / "p", types=[Witness]))(Witness())
@@ -168,7 +177,15 @@ def test_unflatten_functions_run_when_the_program_does_and_not_before(tmp_path: 
     program, other = px.load(path), px.load(path)
     assert program == other
     assert px.verify(program, infer=True) == ()
-    for use in (str, px.digest, px.stats, px.transform, px.infer, px.mermaid, lambda given: px.diff(given, other)):
+    for use in (
+        str,
+        px.digest,
+        px.stats,
+        px.transform,
+        px.infer,
+        px.mermaid,
+        lambda given: px.diff(given, other),
+    ):
         use(program)
     px.name_inputs(program, ["a"])
     module = px.lower(program)
@@ -177,7 +194,9 @@ def test_unflatten_functions_run_when_the_program_does_and_not_before(tmp_path: 
     assert CALLED == ["unflatten"]
 
 
-@pytest.mark.parametrize("context", ['op("aten.relu.default")', "x", "@sub", '[1, {"a": op("torch.sym_max")}]'])
+@pytest.mark.parametrize(
+    "context", ['op("aten.relu.default")', "x", "@sub", '[1, {"a": op("torch.sym_max")}]']
+)
 def test_what_unflatten_functions_are_handed_is_data(context: str) -> None:
     """Numbers, texts and containers of them: no function and nothing of the graph."""
     with pytest.raises(px.errors.ParseError, match="context of a pytree type must be data"):
@@ -188,7 +207,9 @@ def test_what_unflatten_functions_are_handed_is_data(context: str) -> None:
 def test_what_an_unflatten_function_raises_is_an_error_of_ours(to: str) -> None:
     with pytest.raises(CallError, match=r"combined as TreeSpec\(Box, .*: LookupError: not so"):
         px.lower(px.parse(boxed('"raise"')), to=to)(torch.ones(2))
-    bad = boxed("-3").replace(f"{Box.__module__}.{Box.__qualname__}", f"{deque.__module__}.{deque.__qualname__}")
+    bad = boxed("-3").replace(
+        f"{Box.__module__}.{Box.__qualname__}", f"{deque.__module__}.{deque.__qualname__}"
+    )
     with pytest.raises(CallError, match=r"combined as TreeSpec\(deque, .*: ValueError"):
         px.lower(px.parse(bad), to=to)(torch.ones(2))
 
@@ -214,11 +235,18 @@ def test_what_pack_makes_is_given_to_no_operator(after: str) -> None:
 
 
 def test_what_pack_makes_is_followed_through_calls() -> None:
-    text = boxed("None", after=" c = call @m(b) as m\n d = operator.getitem(c, 1)\n y = operator.getitem(d, 0)")
-    text = text.replace(' "": "M"', ' "": "M"\n m: "M"')[:-1] + "graph @m(a) {\n return (1, a)\n}\n}"
+    text = boxed(
+        "None",
+        after=" c = call @m(b) as m\n d = operator.getitem(c, 1)\n y = operator.getitem(d, 0)",
+    )
+    text = (
+        text.replace(' "": "M"', ' "": "M"\n m: "M"')[:-1] + "graph @m(a) {\n return (1, a)\n}\n}"
+    )
     found = px.verify(px.parse(text))
     assert [(violation.rule, violation.node) for violation in found] == [("packed-values", "y")]
-    sliced = px.verify(px.parse(text.replace("operator.getitem(c, 1)", "operator.getitem(c, slice(1, 2, None))")))
+    sliced = px.verify(
+        px.parse(text.replace("operator.getitem(c, 1)", "operator.getitem(c, slice(1, 2, None))"))
+    )
     assert {violation.rule for violation in sliced} == {"packed-values", "results"}
     fine = text.replace(" y = operator.getitem(d, 0)\n", "").replace("return (y,)", "return (d,)")
     assert px.verify(px.parse(fine)) == ()

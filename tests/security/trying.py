@@ -29,7 +29,17 @@ SECONDS_EACH = 10
 MEMORY = 3 << 30
 """How much address space all of them may take beyond what torch has."""
 
-FORBIDDEN = ("os.system", "os.exec", "os.posix_spawn", "os.fork", "subprocess.", "socket.", "ctypes.dlopen", "shutil.", "pty.")
+FORBIDDEN = (
+    "os.system",
+    "os.exec",
+    "os.posix_spawn",
+    "os.fork",
+    "subprocess.",
+    "socket.",
+    "ctypes.dlopen",
+    "shutil.",
+    "pty.",
+)
 """Events that nothing here has a reason for."""
 
 
@@ -69,7 +79,9 @@ class Run:
         base, raw, parts = draw.choice(self.files)
         self.watch.loading = True
         try:
-            return base, self._text(base, parts, draw) if parts is None or draw.random() < 0.3 else self._file(raw, parts, draw)
+            return base, self._text(
+                base, parts, draw
+            ) if parts is None or draw.random() < 0.3 else self._file(raw, parts, draw)
         except px.PurefxError as error:
             str(error)
             self._count("refused")
@@ -92,7 +104,9 @@ class Run:
             "bytes": lambda: mutated_bytes(raw, draw),
             "headers": lambda: parts.whole(parts.structure, mutated_json(parts.header, draw)),
             "structures": lambda: parts.whole(mutated_json(parts.structure, draw)),
-            "programs": lambda: parts.whole({**parts.structure, "program": mutated_text(text, draw)}),
+            "programs": lambda: parts.whole(
+                {**parts.structure, "program": mutated_text(text, draw)}
+            ),
         }
         [kind] = draw.choices(list(kinds), [2, 1, 4, 7])
         self._count(kind)
@@ -129,7 +143,13 @@ class Run:
                 found.append({"door": f"{name}: str of its error", "error": repr(worse)})
         except (Exception, TimeIsUp) as error:
             if not is_of_an_operator(error):
-                found.append({"door": name, "error": f"{type(error).__name__}: {error}"[:300], "at": place_of(error)})
+                found.append(
+                    {
+                        "door": name,
+                        "error": f"{type(error).__name__}: {error}"[:300],
+                        "at": place_of(error),
+                    }
+                )
         return None
 
 
@@ -161,7 +181,9 @@ TRANSFORMATIONS = (
 )  # fmt: skip
 
 
-def uses(base: Base, program: px.Program, folder: Path, draw: random.Random) -> Iterator[tuple[str, Callable[[], Any]]]:
+def uses(
+    base: Base, program: px.Program, folder: Path, draw: random.Random
+) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Iterate over what can be done with a program, each with its name; some of it for each mutant."""
     yield "str", lambda: program.text()
     yield "digest", lambda: px.digest(program)
@@ -173,7 +195,10 @@ def uses(base: Base, program: px.Program, folder: Path, draw: random.Random) -> 
     yield "verify(infer=True)", lambda: list(map(str, px.verify(program, infer=True)))
     for transformation in draw.sample(TRANSFORMATIONS, 5):
         name = str(getattr(transformation, "__name__", transformation))
-        yield name, lambda transformation=transformation: _transformed(program, transformation, draw)
+        yield (
+            name,
+            lambda transformation=transformation: _transformed(program, transformation, draw),
+        )
     yield draw.choice(_others(program, base))
     if draw.random() < 0.5:
         yield "to_ep", lambda: px.to_ep(program)
@@ -188,10 +213,15 @@ def _values(program: px.Program) -> dict[str, Any]:
 def _transformed(program: px.Program, transformation: Any, draw: random.Random) -> None:
     result = transformation(program)
     found = [] if result is program else list(px.verify(result))
-    if any(violation.rule == "mutations" and "new contents" in violation.message for violation in found):
+    if any(
+        violation.rule == "mutations" and "new contents" in violation.message for violation in found
+    ):
         # This rule compares what meta says, which may be wrong: a transformation that brings a right one to light (`infer`, or
         # `inline` from a body) shows what it hid.
-        told = {violation.rule for violation in (*px.verify(program, infer=True), *px.verify(px.infer(program)))}
+        told = {
+            violation.rule
+            for violation in (*px.verify(program, infer=True), *px.verify(px.infer(program)))
+        }
         found = [] if told & {"inferred-meta", "mutations"} else found
     assert not found, f"the result is not valid: {found[0]}"
     if result is not program and draw.random() < 0.3:
@@ -214,13 +244,23 @@ def _others(program: px.Program, base: Base) -> list[tuple[str, Callable[[], Any
 
 
 def _sunk(program: px.Program) -> px.Program:
-    return program if any(type(node.do) is px.Call for _, node in program.nodes()) else px.sink_state(program)
+    return (
+        program
+        if any(type(node.do) is px.Call for _, node in program.nodes())
+        else px.sink_state(program)
+    )
 
 
 def _called(module: Any, base: Base, draw: random.Random) -> None:
     args, kwargs = base.args, dict(base.kwargs)
     odd = tuple(draw.choice((None, 1, "x", [1], {}, torch.ones(3))) for _ in args)
-    calls = [(args, kwargs), ((), {}), ((*args, 1), kwargs), (args, {**kwargs, "odd": 1}), (odd, kwargs)]
+    calls = [
+        (args, kwargs),
+        ((), {}),
+        ((*args, 1), kwargs),
+        (args, {**kwargs, "odd": 1}),
+        (odd, kwargs),
+    ]
     for given, named in draw.sample(calls, 3):
         with suppress(px.PurefxError):
             module(*given, **named)

@@ -28,10 +28,15 @@ def test_two_and_three_processes_train_as_eager() -> None:
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[-1] == "0 0", done.stdout + done.stderr
-    assert [line for line in lines if "processes" in line] == ["2 processes over gloo", "3 processes over gloo"]
+    assert [line for line in lines if "processes" in line] == [
+        "2 processes over gloo",
+        "3 processes over gloo",
+    ]
     told = [line for line in lines if "equal to eager bit for bit" in line]
     schedules, ranks = 2, 2 + 3 * 3
-    assert len(told) == schedules * (ranks + 4), "each rank says what it trained, the last one also what it computed"
+    assert len(told) == schedules * (ranks + 4), (
+        "each rank says what it trained, the last one also what it computed"
+    )
     assert [line for line in told if "nearly" in line and "gemma2" not in line] == []
 
 
@@ -44,15 +49,27 @@ def test_one_process_under_torchrun_has_several_stages(
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    told = {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 1, "LOCAL_WORLD_SIZE": 1, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    told = {
+        "RANK": 0,
+        "LOCAL_RANK": 0,
+        "WORLD_SIZE": 1,
+        "LOCAL_WORLD_SIZE": 1,
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": port,
+    }
     for name, value in told.items():
         monkeypatch.setenv(name, str(value))
     monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
     assert pipeline.main(["--stages", "2", "--layers", "2"]) == 0
-    assert "llama, interleaved 1F1B, rank 0: training: 26 of 26 equal to eager bit for bit" in capsys.readouterr().out
+    assert (
+        "llama, interleaved 1F1B, rank 0: training: 26 of 26 equal to eager bit for bit"
+        in capsys.readouterr().out
+    )
 
 
-def test_it_says_how_to_start_it(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_says_how_to_start_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     with pytest.raises(SystemExit):
         pipeline.main([])
@@ -61,7 +78,11 @@ def test_it_says_how_to_start_it(monkeypatch: pytest.MonkeyPatch, capsys: pytest
 
 def test_a_difference_is_said() -> None:
     one = torch.ones(2)
-    assert pipeline.told("forward", {"y": (one, one), "z": (one, one + 1)}) == ["forward: DIFFERENT: z"]
+    assert pipeline.told("forward", {"y": (one, one), "z": (one, one + 1)}) == [
+        "forward: DIFFERENT: z"
+    ]
     assert pipeline.told("training", {"w": (None, one)}) == ["training: DIFFERENT: w"]
     assert pipeline.told("training", {"w": (one, one + 1e-6)}) == ["training: DIFFERENT: w"]
-    assert pipeline.told("training", {"w": (one, one + 1e-6)}, about={"w"})[0].endswith("the others nearly")
+    assert pipeline.told("training", {"w": (one, one + 1e-6)}, about={"w"})[0].endswith(
+        "the others nearly"
+    )

@@ -30,14 +30,19 @@ class Mixed(parent(aliased=Aliased, linear=lambda: nn.Linear(2, 2))):
 
     def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
         y = self.linear(self.aliased(x))
-        return {"y": y.reshape(x.shape[0] * 2), "z": torch.cond(x.sum() > 0, lambda a: a.sin(), lambda a: a.cos(), (x,))}
+        return {
+            "y": y.reshape(x.shape[0] * 2),
+            "z": torch.cond(x.sum() > 0, lambda a: a.sin(), lambda a: a.cos(), (x,)),
+        }
 
 
 @cache
 def saved(stage: int) -> bytes:
     """Return the bytes of a saved program, flat or as a tree."""
     size = torch.export.Dim("n", min=2, max=64)
-    program = px.import_ep(torch.export.export(Mixed(), (torch.ones(4, 2),), dynamic_shapes=({0: size},)))
+    program = px.import_ep(
+        torch.export.export(Mixed(), (torch.ones(4, 2),), dynamic_shapes=({0: size},))
+    )
     path = Path(os.environ["PYTEST_TMP"]) / "whole.purefx"
     px.save(px.transform(program) if stage else program, path)
     return path.read_bytes()
@@ -67,7 +72,10 @@ def outcome(raw: bytes, folder: Path) -> str:
         assert all(char.isprintable() or char == "\n" for char in str(program))
         return type(program).__name__
     assert px.verify(program) == ()
-    assert px.parse(program.text(), state={name: program.state[name].value for name in program.state}) == program
+    assert (
+        px.parse(program.text(), state={name: program.state[name].value for name in program.state})
+        == program
+    )
     px.digest(program)
     try:
         px.lower(px.transform(program))
@@ -109,21 +117,42 @@ CRAFTED: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "no key": (lambda s: s.pop("meta"), "its structure is malformed"),
     "a key more": (lambda s: s.update(run="os.system"), "its structure is malformed"),
     "no text": (lambda s: s.update(program=["program {}"]), r"structure\['program'\] is malformed"),
-    "another text": (lambda s: s.update(program="import os"), "line 1, column 1: expected 'program', found 'import'"),
+    "another text": (
+        lambda s: s.update(program="import os"),
+        "line 1, column 1: expected 'program', found 'import'",
+    ),
     "operators": (lambda s: s.update(operators={"a": 1}), r"structure\['operators'\] is malformed"),
-    "storages": (lambda s: s.update(storages=[["a"]]), r"structure\['storages'\]\[0\] is malformed"),
+    "storages": (
+        lambda s: s.update(storages=[["a"]]),
+        r"structure\['storages'\]\[0\] is malformed",
+    ),
     "a storage twice": (lambda s: s["storages"].append(s["storages"][0]), "twice"),
     "no such tensor": (lambda s: s["storages"][0].__setitem__(1, "gone"), "has no tensor 'gone'"),
-    "no such slot": (lambda s: s["storages"][0].__setitem__(0, "gone"), "'gone', which is not a slot"),
+    "no such slot": (
+        lambda s: s["storages"][0].__setitem__(0, "gone"),
+        "'gone', which is not a slot",
+    ),
     "a slot of another storage": (
         lambda s: s["storages"][0].__setitem__(0, s["storages"][1][0]),
         "and in the file|one storage twice",
     ),
     "a begin of no slot": (lambda s: s["begins"].update(gone=8), "is malformed: 'gone'"),
-    "a begin outside": (lambda s: s["begins"].update({s["storages"][0][0]: 2**40}), "reaches beyond|not a possible tensor"),
-    "a begin before": (lambda s: s["begins"].update({s["storages"][0][0]: -64}), "reaches beyond|not a possible tensor"),
-    "another slot's tensor": (lambda s: s["storages"][0].__setitem__(1, container.STRUCTURE), "is torch.float32 .*uint8"),
-    "contents without contents": (lambda s: s["storages"][0].__setitem__(3, "meta"), "on the meta device have no contents"),
+    "a begin outside": (
+        lambda s: s["begins"].update({s["storages"][0][0]: 2**40}),
+        "reaches beyond|not a possible tensor",
+    ),
+    "a begin before": (
+        lambda s: s["begins"].update({s["storages"][0][0]: -64}),
+        "reaches beyond|not a possible tensor",
+    ),
+    "another slot's tensor": (
+        lambda s: s["storages"][0].__setitem__(1, container.STRUCTURE),
+        "is torch.float32 .*uint8",
+    ),
+    "contents without contents": (
+        lambda s: s["storages"][0].__setitem__(3, "meta"),
+        "on the meta device have no contents",
+    ),
     "a tensor as bytes": (lambda s: s["storages"][0].__setitem__(2, False), "is not plain bytes"),
     "a view outside": (text_of("offset 1", "offset 3"), "reaches beyond its memory in the file"),
     "a huge tensor": (
@@ -132,23 +161,62 @@ CRAFTED: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     ),
     "a huge view": (text_of("offset 1", f"strides [{HUGE}] offset 1"), "reaches beyond"),
     "rows": (lambda s: s["meta"]["graphs"][""][1].pop(), "not have one row for each"),
-    "a row": (lambda s: s["meta"]["graphs"][""][1].__setitem__(0, [0, -1]), "names missing keys or values"),
+    "a row": (
+        lambda s: s["meta"]["graphs"][""][1].__setitem__(0, [0, -1]),
+        "names missing keys or values",
+    ),
     "other graphs": (lambda s: s["meta"]["graphs"].pop(""), "other graphs than the program"),
-    "a value of no kind": (lambda s: s["meta"]["values"].append({"pickle": "x"}), r"\['values'\]\[\d+\] is malformed"),
-    "a word of no kind": (lambda s: s["meta"]["values"].append('pickle("x")'), "more than one value: 'pickle"),
+    "a value of no kind": (
+        lambda s: s["meta"]["values"].append({"pickle": "x"}),
+        r"\['values'\]\[\d+\] is malformed",
+    ),
+    "a word of no kind": (
+        lambda s: s["meta"]["values"].append('pickle("x")'),
+        "more than one value: 'pickle",
+    ),
     "two values": (lambda s: s["meta"]["values"].append("1, 2"), "more than one value: '1, 2'"),
     "an origin before the first": (lambda s: put(s, "origin", "-1"), "is malformed: -1"),
-    "another source": (lambda s: s["meta"]["values"].append('from(("a", "b", "c", 1, ()))'), "a source of a node .* malformed"),
-    "a huge fake": (lambda s: put(s, "fake", f"f32[{HUGE * HUGE}] strides [1] on cpu"), "not an expression"),
-    "deep": (lambda s: s["meta"]["values"].append("[" * 100 + "]" * 100), "nested more than 64 levels deep"),
-    "no expression": (lambda s: put(s, "number", "__import__('os')"), "not an expression of a few symbols"),
-    "an unknown symbol": (lambda s: put(s, "number", "evil * 2"), "not an expression of a few symbols"),
-    "a power": (lambda s: put(s, "number", f"({name_of(s)} ** 63) ** 63"), "not an expression of a few symbols"),
-    "a tower": (lambda s: put(s, "number", f"2 ** {name_of(s)}"), "not an expression of a few symbols"),
-    "a sum of very many": (lambda s: put(s, "number", " + ".join([name_of(s)] * 65)), "not an expression of a few symbols"),
-    "no symbol": (lambda s: s["meta"]["symbols"].update({"x=1": [1, 2, 3]}), "symbol 'x=1' has an invalid name"),
+    "another source": (
+        lambda s: s["meta"]["values"].append('from(("a", "b", "c", 1, ()))'),
+        "a source of a node .* malformed",
+    ),
+    "a huge fake": (
+        lambda s: put(s, "fake", f"f32[{HUGE * HUGE}] strides [1] on cpu"),
+        "not an expression",
+    ),
+    "deep": (
+        lambda s: s["meta"]["values"].append("[" * 100 + "]" * 100),
+        "nested more than 64 levels deep",
+    ),
+    "no expression": (
+        lambda s: put(s, "number", "__import__('os')"),
+        "not an expression of a few symbols",
+    ),
+    "an unknown symbol": (
+        lambda s: put(s, "number", "evil * 2"),
+        "not an expression of a few symbols",
+    ),
+    "a power": (
+        lambda s: put(s, "number", f"({name_of(s)} ** 63) ** 63"),
+        "not an expression of a few symbols",
+    ),
+    "a tower": (
+        lambda s: put(s, "number", f"2 ** {name_of(s)}"),
+        "not an expression of a few symbols",
+    ),
+    "a sum of very many": (
+        lambda s: put(s, "number", " + ".join([name_of(s)] * 65)),
+        "not an expression of a few symbols",
+    ),
+    "no symbol": (
+        lambda s: s["meta"]["symbols"].update({"x=1": [1, 2, 3]}),
+        "symbol 'x=1' has an invalid name",
+    ),
     "a symbol's number": (lambda s: symbol(s).__setitem__(0, "4"), "is malformed"),
-    "not finite": (lambda s: symbol(s).__setitem__(1, float("inf")), "invalid number or bounds|invalid name or bounds"),
+    "not finite": (
+        lambda s: symbol(s).__setitem__(1, float("inf")),
+        "invalid number or bounds|invalid name or bounds",
+    ),
 }
 
 
@@ -173,17 +241,27 @@ def test_a_program_that_is_none_is_told_as_one(tmp_path: Path) -> None:
         call, _, rest = after.partition(")")
         structure["program"] = f"{before}aten.linear.default{call}) ! random{rest}"
 
-    with pytest.raises(px.errors.InvalidProgram, match=r"effects of aten\.linear\.default are not those of its target: random"):
+    with pytest.raises(
+        px.errors.InvalidProgram,
+        match=r"effects of aten\.linear\.default are not those of its target: random",
+    ):
         load(edited(drawing), tmp_path)
     with pytest.raises(px.errors.InvalidProgram, match="which its graph does not define"):
         load(edited(text_of("aten.linear.default(", "aten.linear.default(gone, ")), tmp_path)
     with pytest.raises(px.errors.InvalidProgram, match=r"'x=f\(\)' is not a name of a value"):
-        load(edited(lambda s: s.update(program=re.sub(r"\bsym_size_int_1\b", '%"x=f()"', s["program"]))), tmp_path)
+        load(
+            edited(
+                lambda s: s.update(program=re.sub(r"\bsym_size_int_1\b", '%"x=f()"', s["program"]))
+            ),
+            tmp_path,
+        )
 
 
 def test_a_missing_operator_is_named(tmp_path: Path) -> None:
     def change(structure: dict[str, Any]) -> None:
-        structure["program"] = structure["program"].replace("aten.linear.default", "evil.system.default")
+        structure["program"] = structure["program"].replace(
+            "aten.linear.default", "evil.system.default"
+        )
         structure["operators"].append("evil.system.default")
 
     with pytest.raises(
@@ -207,15 +285,25 @@ def test_headers_that_claim_more_than_there_is(tmp_path: Path) -> None:
         header[name].update(entry)
         with pytest.raises(px.errors.StoreError, match="not a saved program, or is incomplete"):
             load(with_header(header, parts.data), tmp_path)
-    for raw in (b"", b"\x00" * 7, HUGE.to_bytes(8, "little") + b"{}", b"\xff" * 64, (2).to_bytes(8, "little") + b"[]"):
+    for raw in (
+        b"",
+        b"\x00" * 7,
+        HUGE.to_bytes(8, "little") + b"{}",
+        b"\xff" * 64,
+        (2).to_bytes(8, "little") + b"[]",
+    ):
         assert outcome(raw, tmp_path) == "StoreError"
 
 
 def test_versions(tmp_path: Path) -> None:
     parts = Parts(saved(0), container.STRUCTURE)
     for odd in ("6", "4", "-1", "1.5", "", "one", "9" * 5000, "\u0661"):
-        with pytest.raises(px.errors.StoreError, match=r"has version '.*' of the format, but this purefx reads 5"):
-            load(with_header({**parts.header, "__metadata__": {"purefx": odd}}, parts.data), tmp_path)
+        with pytest.raises(
+            px.errors.StoreError, match=r"has version '.*' of the format, but this purefx reads 5"
+        ):
+            load(
+                with_header({**parts.header, "__metadata__": {"purefx": odd}}, parts.data), tmp_path
+            )
 
 
 def test_what_is_no_path_is_refused() -> None:
@@ -234,7 +322,10 @@ def test_other_files_get_a_name(tmp_path: Path) -> None:
     with pytest.raises(px.errors.StoreError, match="a safetensors file without a program"):
         load(safetensors.torch.save({"w": torch.ones(1)}, metadata={"format": "pt"}), tmp_path)
     torch.save({"w": torch.ones(1)}, tmp_path / "zip.pt2")
-    with pytest.raises(px.errors.StoreError, match=r"a zip file, like those of torch\.export\.save .*\(loading runs code\)"):
+    with pytest.raises(
+        px.errors.StoreError,
+        match=r"a zip file, like those of torch\.export\.save .*\(loading runs code\)",
+    ):
         px.load(tmp_path / "zip.pt2")
     with pytest.raises(FileNotFoundError):
         px.load(tmp_path / "nothing")
@@ -272,7 +363,9 @@ def test_any_file_is_a_program_or_an_error_of_ours(seed: int, tmp_path: Path) ->
 
 def small(number: float = 1.0) -> px.Program:
     slot = px.ir.Slot(px.ir.SlotKind.BUFFER, torch.full((3,), number), 0, 0)
-    return px.Program.of({"": px.Graph((), (), ())}, state=px.ir.State(("a",), px.ir.pmap({"a": slot})))
+    return px.Program.of(
+        {"": px.Graph((), (), ())}, state=px.ir.State(("a",), px.ir.pmap({"a": slot}))
+    )
 
 
 def test_a_failure_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -308,7 +401,9 @@ def test_saving_replaces_files_follows_links_and_keeps_permissions(tmp_path: Pat
     assert sorted(found.name for found in tmp_path.iterdir()) == ["link", "pipe", "program.purefx"]
 
 
-def test_without_safetensors_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_safetensors_the_extra_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     px.save(small(), tmp_path / "program.purefx")
     monkeypatch.setitem(__import__("sys").modules, "safetensors", None)
     with pytest.raises(px.errors.MissingDependency, match=r"pip install 'purefx\[store\]'"):

@@ -72,7 +72,12 @@ class Scaled(nn.Module):
 def test_dynamic_sizes_and_what_the_pipeline_makes_of_them(tmp_path: Path) -> None:
     size = torch.export.Dim("n", min=2, max=64)
     arguments = (torch.ones(4, 3), torch.ones(4, 3))
-    ep = torch.export.export(Sizes(), arguments, dynamic_shapes=({0: size}, {0: size}), preserve_module_call_signature=("inner",))
+    ep = torch.export.export(
+        Sizes(),
+        arguments,
+        dynamic_shapes=({0: size}, {0: size}),
+        preserve_module_call_signature=("inner",),
+    )
     program = px.import_ep(ep)
     found = again(program, tmp_path)
     assert_same(found, program)
@@ -103,7 +108,11 @@ def test_a_size_that_is_not_read_is_not_written(tmp_path: Path) -> None:
     found = again(program, tmp_path)
     assert_same(found, program)
     pairs = zip(program.nodes(), found.nodes(), strict=True)
-    lost = {node.name for (_, node), (_, mine) in pairs if str(mine.meta.get("val")) != str(node.meta.get("val"))}
+    lost = {
+        node.name
+        for (_, node), (_, mine) in pairs
+        if str(mine.meta.get("val")) != str(node.meta.get("val"))
+    }
     assert lost == {"cat", "pow_1", "pow_2"}
 
 
@@ -138,11 +147,17 @@ def holding(**values: Any) -> px.Program:
     for name, value in values.items():
         is_tensor = isinstance(value, torch.Tensor) and value.layout is torch.strided
         storage = storages.setdefault(storage_key(value) if is_tensor else id(value), len(storages))
-        kind = px.ir.SlotKind.PARAMETER if isinstance(value, nn.Parameter) else px.ir.SlotKind.BUFFER
+        kind = (
+            px.ir.SlotKind.PARAMETER if isinstance(value, nn.Parameter) else px.ir.SlotKind.BUFFER
+        )
         kind = kind if isinstance(value, torch.Tensor) else px.ir.SlotKind.CONSTANT
         persistent = kind is px.ir.SlotKind.PARAMETER
-        slots[name] = px.ir.Slot(kind, value, cells.setdefault(id(value), len(cells)), storage, persistent)
-    return px.Program.of({"": px.Graph((), (), ())}, state=px.ir.State(tuple(slots), px.ir.pmap(slots)))
+        slots[name] = px.ir.Slot(
+            kind, value, cells.setdefault(id(value), len(cells)), storage, persistent
+        )
+    return px.Program.of(
+        {"": px.Graph((), (), ())}, state=px.ir.State(tuple(slots), px.ir.pmap(slots))
+    )
 
 
 MEMORY = torch.arange(24.0)
@@ -186,7 +201,9 @@ def test_tensors_of_every_kind(kind: str, tmp_path: Path) -> None:
 
 
 def test_writing_to_a_loaded_view_writes_to_its_memory_and_to_no_file(tmp_path: Path) -> None:
-    found = again(holding(whole=torch.zeros(4), part=(whole := torch.zeros(4))[1:3], other=whole), tmp_path)
+    found = again(
+        holding(whole=torch.zeros(4), part=(whole := torch.zeros(4))[1:3], other=whole), tmp_path
+    )
     before = (tmp_path / "program.purefx").read_bytes()
     found.state["part"].value.fill_(7)
     assert found.state["other"].value.tolist() == [0, 7, 7, 0]
@@ -202,13 +219,31 @@ def test_a_tensor_without_contents_stays_one(tmp_path: Path) -> None:
 
 def test_two_loads_without_weights_are_equal(tmp_path: Path) -> None:
     tied = nn.ModuleDict({"a": nn.Linear(2, 2), "b": nn.Linear(2, 2)})
-    programs = [holding(**{name.replace(".", "_"): value for name, value in tied.named_parameters()})]
+    programs = [
+        holding(**{name.replace(".", "_"): value for name, value in tied.named_parameters()})
+    ]
     tied["b"].weight = tied["a"].weight
-    programs.append(holding(**{name.replace(".", "_"): value for name, value in tied.named_parameters(remove_duplicate=False)}))
+    programs.append(
+        holding(
+            **{
+                name.replace(".", "_"): value
+                for name, value in tied.named_parameters(remove_duplicate=False)
+            }
+        )
+    )
     for number, program in enumerate(programs):
         px.save(program, tmp_path / f"{number}.purefx", weights=False)
-    plain, same, other = px.load(tmp_path / "0.purefx"), px.load(tmp_path / "0.purefx"), px.load(tmp_path / "1.purefx")
-    assert plain == same and hash(plain) == hash(same) and px.digest(plain) == px.digest(same) and not px.diff(plain, same)
+    plain, same, other = (
+        px.load(tmp_path / "0.purefx"),
+        px.load(tmp_path / "0.purefx"),
+        px.load(tmp_path / "1.purefx"),
+    )
+    assert (
+        plain == same
+        and hash(plain) == hash(same)
+        and px.digest(plain) == px.digest(same)
+        and not px.diff(plain, same)
+    )
     assert plain != other and px.diff(plain, other), "there two slots are one tensor"
 
 
@@ -230,18 +265,34 @@ def refused(program: px.Program, folder: Path, message: str) -> None:
     assert list(folder.iterdir()) == []
 
 
-@pytest.mark.filterwarnings("ignore:.*quantized:UserWarning", "ignore:torch.quantize_per_tensor:UserWarning")
+@pytest.mark.filterwarnings(
+    "ignore:.*quantized:UserWarning", "ignore:torch.quantize_per_tensor:UserWarning"
+)
 def test_what_is_no_data_is_refused(tmp_path: Path) -> None:
     class Counted(torch.Tensor):
         pass
 
     quantized = torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8)
     lazy = torch.ones(2, dtype=torch.complex64).conj()
-    for value in (torch.ones(2).to_sparse(), torch.ones(2).as_subclass(Counted), quantized, lazy, lazy.imag):
-        refused(holding(a=value), tmp_path, r"the buffer 'a' is a .*, but a file holds plain strided tensors")
+    for value in (
+        torch.ones(2).to_sparse(),
+        torch.ones(2).as_subclass(Counted),
+        quantized,
+        lazy,
+        lazy.imag,
+    ):
+        refused(
+            holding(a=value),
+            tmp_path,
+            r"the buffer 'a' is a .*, but a file holds plain strided tensors",
+        )
     no_data = "holds a value that is not data and cannot be saved: line 4, column .*builtins.object"
     refused(holding(strings="opaque(", script=object()), tmp_path, no_data)
-    refused(flat([px.Node("y", ADD, (px.Ref("x"), print_nothing))], px.Ref("y"), "x"), tmp_path, "builtins.function")
+    refused(
+        flat([px.Node("y", ADD, (px.Ref("x"), print_nothing))], px.Ref("y"), "x"),
+        tmp_path,
+        "builtins.function",
+    )
 
 
 def print_nothing() -> None:
@@ -256,7 +307,10 @@ LITERALS = (
 
 
 def test_literals_survive(tmp_path: Path) -> None:
-    nodes = [px.Node(f"y{number}", px.Op("toy.take"), (px.Ref("x"), value)) for number, value in enumerate(LITERALS)]
+    nodes = [
+        px.Node(f"y{number}", px.Op("toy.take"), (px.Ref("x"), value))
+        for number, value in enumerate(LITERALS)
+    ]
     program = flat(nodes, px.Ref("y0"), "x")
     assert_same(again(program, tmp_path), program)
 
@@ -270,12 +324,15 @@ def test_plain_functions_are_given_when_loading(tmp_path: Path) -> None:
     op = op_of(twice)
     program = flat([px.Node("y", op, (px.Ref("x"),))], px.Ref("y"), "x")
     with pytest.raises(
-        px.errors.UnsupportedProgram, match=r"may not name: '.*twice' \(is not registered here\).*allow={'.*twice'}"
+        px.errors.UnsupportedProgram,
+        match=r"may not name: '.*twice' \(is not registered here\).*allow={'.*twice'}",
     ):
         px.save(program, tmp_path / "program.purefx")
     px.save(program, tmp_path / "program.purefx", allow={op.name})
     for allow in ((), {op.name}):
-        with pytest.raises(px.errors.UnsupportedProgram, match=r"'.*twice' \(is not registered here\).*operators={"):
+        with pytest.raises(
+            px.errors.UnsupportedProgram, match=r"'.*twice' \(is not registered here\).*operators={"
+        ):
             px.load(tmp_path / "program.purefx", allow=allow)
     found = px.load(tmp_path / "program.purefx", operators={op.name: twice})
     assert_same(found, program)
@@ -285,7 +342,11 @@ def test_plain_functions_are_given_when_loading(tmp_path: Path) -> None:
 def test_custom_operators_are_found_where_they_are_registered(tmp_path: Path) -> None:
     with torch.library._scoped_library("purefx_store", "FRAGMENT") as library:
         library.define("double(Tensor x) -> Tensor")
-        program = flat([px.Node("y", op_of(torch.ops.purefx_store.double.default), (px.Ref("x"),))], px.Ref("y"), "x")
+        program = flat(
+            [px.Node("y", op_of(torch.ops.purefx_store.double.default), (px.Ref("x"),))],
+            px.Ref("y"),
+            "x",
+        )
         assert_same(again(program, tmp_path), program)
     with pytest.raises(px.errors.UnsupportedProgram, match=r"purefx_store\.double\.default"):
         px.load(tmp_path / "program.purefx")
@@ -298,19 +359,28 @@ def test_pytrees_of_registered_and_given_types(tmp_path: Path) -> None:
     class Pair:
         pass
 
-    pytree.register_pytree_node(Pair, lambda _: ([], None), lambda _, __: Pair(), serialized_type_name="tests.store.Pair")
+    pytree.register_pytree_node(
+        Pair, lambda _: ([], None), lambda _, __: Pair(), serialized_type_name="tests.store.Pair"
+    )
     leaf = pytree.treespec_leaf()
-    spec = pytree.TreeSpec(Pair, [["x"], {"n": (1, None)}], [leaf, pytree.tree_structure(OrderedDict(a=1))])
+    spec = pytree.TreeSpec(
+        Pair, [["x"], {"n": (1, None)}], [leaf, pytree.tree_structure(OrderedDict(a=1))]
+    )
     program = flat([], (px.Ref("x"), px.Ref("x")), "x")
     program = program.evolve(signature=evolve(program.signature, out_spec=spec))
     try:
         assert again(program, tmp_path).signature.out_spec == spec
     finally:
         pytree._deregister_pytree_node(Pair)
-    with pytest.raises(px.errors.StoreError, match=r"registered type '.*Pair' cannot be read .* import what registers it"):
+    with pytest.raises(
+        px.errors.StoreError,
+        match=r"registered type '.*Pair' cannot be read .* import what registers it",
+    ):
         px.load(tmp_path / "program.purefx")
 
-    named = program.evolve(signature=evolve(program.signature, out_spec=pytree.tree_structure(Point(1, 2))))
+    named = program.evolve(
+        signature=evolve(program.signature, out_spec=pytree.tree_structure(Point(1, 2)))
+    )
     with pytest.raises(px.errors.StoreError, match="pass the class in `types`"):
         again(named, tmp_path)
     found = px.load(tmp_path / "program.purefx", types=[Point])
@@ -359,7 +429,9 @@ def test_without_state_there_are_stand_ins(bare: Path) -> None:
 def test_a_state_dict_is_all_that_is_missing(bare: Path) -> None:
     model = Net()
     program = px.load(bare, state=model.state_dict())
-    assert storage_key(program.state["one.weight"].value) == storage_key(model.one.weight)  # shared, not copied
+    assert storage_key(program.state["one.weight"].value) == storage_key(
+        model.one.weight
+    )  # shared, not copied
     assert isinstance(program.state["one.weight"].value, nn.Parameter)
     assert program.state["one.weight"].value is program.state["other.weight"].value
     module = px.lower(px.transform(program))
@@ -381,7 +453,9 @@ def test_what_is_given_goes_before_what_the_file_has(tmp_path: Path) -> None:
 
 
 def given(**changes: Any) -> dict[str, Any]:
-    return {key: value for key, value in {**Net().state_dict(), **changes}.items() if value is not None}
+    return {
+        key: value for key, value in {**Net().state_dict(), **changes}.items() if value is not None
+    }
 
 
 @pytest.mark.parametrize(
@@ -389,14 +463,20 @@ def given(**changes: Any) -> dict[str, Any]:
     [
         (given(seen=None), "neither the file nor `state` has 'seen'"),
         ({}, "neither the file nor `state` has 'one.weight', 'one.bias'"),
-        (given(seen=torch.ones(3)), r"the slot 'seen' is torch.float32 \(2,\), and `state` has torch.float32 \(3,\)"),
+        (
+            given(seen=torch.ones(3)),
+            r"the slot 'seen' is torch.float32 \(2,\), and `state` has torch.float32 \(3,\)",
+        ),
         (given(seen=torch.ones(2).double()), "has torch.float64"),
         (given(seen=[1.0, 2.0]), "`state` has a list"),
         (
             {f"module.{key}": value for key, value in given().items()},
             "not slots of the program: 'module.seen', 'module.one.weight'",
         ),
-        (given(**{"other.weight": torch.ones(2, 2)}), "'one.weight', 'other.weight' are one tensor, but `state` has several"),
+        (
+            given(**{"other.weight": torch.ones(2, 2)}),
+            "'one.weight', 'other.weight' are one tensor, but `state` has several",
+        ),
     ],
 )
 def test_what_does_not_fit_is_told(state: dict[str, Any], message: str, bare: Path) -> None:
@@ -419,14 +499,23 @@ def test_views_are_made_again(tmp_path: Path) -> None:
     lowered = px.lower(px.transform(px.load(tmp_path / "bare.purefx", state=copies)))
     for _ in range(2):
         torch.testing.assert_close(lowered(X), model(X), rtol=0, atol=0)
-    with pytest.raises(px.errors.StoreError, match="share memory, but their values in `state` contradict"):
+    with pytest.raises(
+        px.errors.StoreError, match="share memory, but their values in `state` contradict"
+    ):
         px.load(tmp_path / "bare.purefx", state={**copies, "part": torch.zeros(2)})
 
 
 def test_numbers_that_lie_otherwise_are_put_where_the_program_has_them(tmp_path: Path) -> None:
     model = nn.Conv2d(2, 3, 1).to(memory_format=torch.channels_last)
-    px.save(px.import_ep(exported(model, torch.ones(1, 2, 4, 4))), tmp_path / "bare.purefx", weights=False)
-    state = {name: value.clone(memory_format=torch.contiguous_format) for name, value in model.state_dict().items()}
+    px.save(
+        px.import_ep(exported(model, torch.ones(1, 2, 4, 4))),
+        tmp_path / "bare.purefx",
+        weights=False,
+    )
+    state = {
+        name: value.clone(memory_format=torch.contiguous_format)
+        for name, value in model.state_dict().items()
+    }
     weight = px.load(tmp_path / "bare.purefx", state=state).state["weight"].value
     assert weight.stride() == model.weight.stride()
     assert torch.equal(weight, model.weight)

@@ -81,33 +81,67 @@ def exported() -> ir.Program:
     return import_ep(ep.run_decompositions({}))
 
 
-@pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")  # torch, when it copies its own specs
+@pytest.mark.filterwarnings(
+    "ignore:.*LeafSpec:FutureWarning"
+)  # torch, when it copies its own specs
 def test_an_exported_model_reads_like_this() -> None:
     printed = exported().text().replace(f"{__name__}.Gate", "test_printer.Gate")
-    printed = printed.replace("mul_6", "mul")  # torch 2.13 numbers the value inside the region, 2.15 does not
+    printed = printed.replace(
+        "mul_6", "mul"
+    )  # torch 2.13 numbers the value inside the region, 2.15 does not
     assert printed == GOLDEN.replace("mul_6", "mul")
 
 
 def test_calls_reads_stacks_and_bodies() -> None:
     stack = (ir.Frame("encoder", 1), ir.Frame("encoder.layers.0"), ir.Frame("other", 2))
-    assert print_node(ir.Node("w", ir.Get("lin.weight"), stack=stack)) == "w = get lin.weight  in encoder@1 / .layers.0 / other@2"
-    call = ir.Node("y", ir.Call(ir.Frame("layers.1", 3), "layers.0"), (ir.Ref("x"),), (("mask", None),))
+    assert (
+        print_node(ir.Node("w", ir.Get("lin.weight"), stack=stack))
+        == "w = get lin.weight  in encoder@1 / .layers.0 / other@2"
+    )
+    call = ir.Node(
+        "y", ir.Call(ir.Frame("layers.1", 3), "layers.0"), (ir.Ref("x"),), (("mask", None),)
+    )
     assert print_node(call) == "y = call @layers.0(x, mask=None) as layers.1@3"
-    cond = ir.Node("z", ir.Op("higher_order.cond"), (ir.Ref("p"), ir.Body("$then"), ir.Body("a b"), ir.Items([ir.Ref("x")])))
+    cond = ir.Node(
+        "z",
+        ir.Op("higher_order.cond"),
+        (ir.Ref("p"), ir.Body("$then"), ir.Body("a b"), ir.Items([ir.Ref("x")])),
+    )
     assert print_node(cond) == 'z = higher_order.cond(p, @$then, @"a b", [x]) ! pure'
 
 
 def test_effects_are_printed_only_where_registration_does_not_say_the_same() -> None:
     assert print_node(ir.Node("y", ir.Op("aten.relu.default"))) == "y = aten.relu.default()"
-    assert print_node(ir.Node("y", ir.Op("aten.relu.default", ir.ANYTHING))) == "y = aten.relu.default() ! anything"
+    assert (
+        print_node(ir.Node("y", ir.Op("aten.relu.default", ir.ANYTHING)))
+        == "y = aten.relu.default() ! anything"
+    )
     assert print_node(ir.Node("y", ir.Op("toy.neg", ir.ANYTHING))) == "y = toy.neg() ! anything"
 
 
 def test_literals_are_strict() -> None:
-    args = (1, True, 1.0, -0.0, float("nan"), -float("inf"), complex(0.0, -0.0), "x", ..., slice(None, 2, None), (1,))
+    args = (
+        1,
+        True,
+        1.0,
+        -0.0,
+        float("nan"),
+        -float("inf"),
+        complex(0.0, -0.0),
+        "x",
+        ...,
+        slice(None, 2, None),
+        (1,),
+    )
     text = '1, True, 1.0, -0.0, nan, -inf, complex(0.0, -0.0), "x", ..., slice(None, 2, None), (1,)'
     assert print_node(ir.Node("y", ir.Op("get"), args)) == f'y = "get"({text}) ! pure'
-    things = (torch.bfloat16, torch.strided, torch.channels_last, torch.device("cuda", 1), ir.Record((("k", ir.Items()),)))
+    things = (
+        torch.bfloat16,
+        torch.strided,
+        torch.channels_last,
+        torch.device("cuda", 1),
+        ir.Record((("k", ir.Items()),)),
+    )
     text = 'torch.bfloat16, torch.strided, torch.channels_last, device("cuda:1"), {"k": []}'
     assert print_node(ir.Node("y", ir.Op("f"), things)) == f"y = f({text}) ! pure"
 
@@ -123,7 +157,12 @@ def test_state_that_is_out_of_the_ordinary() -> None:
         "k": ir.Slot(ir.SlotKind.CONSTANT, object(), 8, 10, persistent=False),
     }
     state = ir.State(tuple(slots), ir.pmap(slots))
-    block = ir.Program.of({"": ir.Graph((), ())}, state=state).text().split("state {\n")[1].split("  }\n")[0]
+    block = (
+        ir.Program.of({"": ir.Graph((), ())}, state=state)
+        .text()
+        .split("state {\n")[1]
+        .split("  }\n")[0]
+    )
     assert [line.strip() for line in block.splitlines()] == [
         "buffer a: f32[6] not_persistent",
         "buffer b: f32[4] offset 2 shares a",
@@ -144,26 +183,68 @@ def test_state_that_is_out_of_the_ordinary() -> None:
         ("program {", "line 1, column 10: expected .*found the end of the text"),
         ("program {\n}\nmore", "line 3, column 1: expected the end of the text, found 'more'"),
         ("program {\n state {\n }\n state {\n }\n}", "line 4, column 2: a second section 'state'"),
-        ('program {\n graph @""(x) {\n  y = f(x\n  return y\n }\n}', r"line 4, column 3: expected '\)', found 'return'"),
-        ('program {\n graph @""() {\n  return 1.2.3\n }\n}', "line 3, column 10: expected a value, found '1.2.3'"),
+        (
+            'program {\n graph @""(x) {\n  y = f(x\n  return y\n }\n}',
+            r"line 4, column 3: expected '\)', found 'return'",
+        ),
+        (
+            'program {\n graph @""() {\n  return 1.2.3\n }\n}',
+            "line 3, column 10: expected a value, found '1.2.3'",
+        ),
         ('program {\n graph @""() {\n  return (1)\n }\n}', "line 3, column 12: expected ','"),
-        ('program {\n graph @""() {\n  return "a\\q"\n }\n}', "line 3, column 10: a string that is not closed"),
-        ('program {\n graph @""() {\n  return "\\Uffffffff"\n }\n}', "an escape that is not a character"),
-        ('program {\n graph @""() {\n  return \x1b[31m\n }\n}', "column 10: an unexpected character"),
-        ('program {\n graph @""() {\n  return op("os.system")\n }\n}', r"op: 'os.system' \(is not registered here\)"),
+        (
+            'program {\n graph @""() {\n  return "a\\q"\n }\n}',
+            "line 3, column 10: a string that is not closed",
+        ),
+        (
+            'program {\n graph @""() {\n  return "\\Uffffffff"\n }\n}',
+            "an escape that is not a character",
+        ),
+        (
+            'program {\n graph @""() {\n  return \x1b[31m\n }\n}',
+            "column 10: an unexpected character",
+        ),
+        (
+            'program {\n graph @""() {\n  return op("os.system")\n }\n}',
+            r"op: 'os.system' \(is not registered here\)",
+        ),
         ('program {\n graph @""() {\n  return device("moon")\n }\n}', "column 10: device: "),
         ('program {\n graph @""() {\n  return complex("a", 2)\n }\n}', "column 10: complex: "),
         ('program {\n graph @""() {\n  return opaque("m.T")\n }\n}', "cannot be read from text"),
-        ('program {\n graph @""() {\n  y = f(a=1, 2)\n return ()\n }\n}', "column 14: a positional argument"),
-        ('program {\n graph @""() {\n  y = f(1=2)\n return ()\n }\n}', "column 9: expected the name of an argument"),
-        ('program {\n graph @""() {\n  y = f() ! pure, random\n return ()\n }\n}', "expected the end of the line"),
+        (
+            'program {\n graph @""() {\n  y = f(a=1, 2)\n return ()\n }\n}',
+            "column 14: a positional argument",
+        ),
+        (
+            'program {\n graph @""() {\n  y = f(1=2)\n return ()\n }\n}',
+            "column 9: expected the name of an argument",
+        ),
+        (
+            'program {\n graph @""() {\n  y = f() ! pure, random\n return ()\n }\n}',
+            "expected the end of the line",
+        ),
         ("program {\n state {\n buffer n: f32[2] tied m\n }\n}", "no earlier slot has this name"),
-        ("program {\n state {\n buffer n: f33[2]\n }\n}", "expected a data type such as f32, found 'f33'"),
-        ("program {\n state {\n buffer n: f32[-2]\n }\n}", "line 3, column 2: .*negative|multiplication overflow"),
+        (
+            "program {\n state {\n buffer n: f33[2]\n }\n}",
+            "expected a data type such as f32, found 'f33'",
+        ),
+        (
+            "program {\n state {\n buffer n: f32[-2]\n }\n}",
+            "line 3, column 2: .*negative|multiplication overflow",
+        ),
         ("program {\n state {\n buffer n: i64[2] grad\n }\n}", "only Tensors of floating point"),
-        ("program {\n state {\n buffer n: f32[2] strides [1, 1]\n }\n}", "line 3, column 2: unequal size length"),
-        ("program {\n state {\n buffer n: f32[2] strides [-1]\n }\n}", "line 3, column 2: a tensor has no negative strides"),
-        (f'program {{\n graph @""() {{\n return {"9" * 5000}\n }}\n}}', "an integer with too many digits"),
+        (
+            "program {\n state {\n buffer n: f32[2] strides [1, 1]\n }\n}",
+            "line 3, column 2: unequal size length",
+        ),
+        (
+            "program {\n state {\n buffer n: f32[2] strides [-1]\n }\n}",
+            "line 3, column 2: a tensor has no negative strides",
+        ),
+        (
+            f'program {{\n graph @""() {{\n return {"9" * 5000}\n }}\n}}',
+            "an integer with too many digits",
+        ),
     ],
 )
 def test_errors_name_the_place(text: str, message: str) -> None:
@@ -180,13 +261,19 @@ ODD = st.sampled_from(list('program{}graph@"() =,.[]:;\n\\x0-e#%/!\x00\u202e\ud8
 @QUICK
 @given(st.text(ODD, max_size=60))
 def test_any_text_is_a_program_or_an_error_of_ours(text: str) -> None:
-    for whole in (text, f'program {{\n graph @""() {{\n return {text}\n }}\n}}', f"program {{\n {text}\n}}"):
+    for whole in (
+        text,
+        f'program {{\n graph @""() {{\n return {text}\n }}\n}}',
+        f"program {{\n {text}\n}}",
+    ):
         with contextlib.suppress(ir.ParseError):
             parse(whole)
 
 
 GUARDED = GOLDEN.replace("to 64\n  }", "to 64\n  }\n  guards {\n    size(#0, 0) < 9\n  }")
-TEXT = GUARDED.replace("aten.relu.default(linear)", 'f(linear, slice(None, 1, None), "a\\n") ! writes(0:a) random')
+TEXT = GUARDED.replace(
+    "aten.relu.default(linear)", 'f(linear, slice(None, 1, None), "a\\n") ! writes(0:a) random'
+)
 
 
 @QUICK

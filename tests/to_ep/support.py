@@ -29,7 +29,9 @@ def loaded(ep: ExportedProgram) -> ExportedProgram:
         return torch.export.load(file)
 
 
-def differences(ep: ExportedProgram, eager: torch.nn.Module, calls: Sequence[tuple[torch.Tensor, ...]]) -> list[str]:
+def differences(
+    ep: ExportedProgram, eager: torch.nn.Module, calls: Sequence[tuple[torch.Tensor, ...]]
+) -> list[str]:
     """Return how ``ep.module()`` and a copy of eager differ: outputs, arguments and state, bit by bit."""
     return behaviour_differences(ep.module(), copy.deepcopy(eager), [(call, {}) for call in calls])
 

@@ -61,7 +61,11 @@ def modules() -> tuple[tuple[ModuleTree, px.Program], ...]:
 
 def shown(program: px.Program) -> str:
     """Return all that a digest is made of, as far as a difference by names may not show it."""
-    effects = [(name, node.name, node.do.effects) for name, node in program.nodes() if isinstance(node.do, px.Op)]
+    effects = [
+        (name, node.name, node.do.effects)
+        for name, node in program.nodes()
+        if isinstance(node.do, px.Op)
+    ]
     signature = program.signature
     return f"{program.text()}\n{effects}\n{signature}\n{signature.in_spec} {signature.out_spec}\n{program.state.identities}"
 
@@ -100,7 +104,10 @@ def test_import_undoes_it_for_rewritten_programs() -> None:
     assert done > OPERATORS // 4
 
 
-@pytest.mark.parametrize(("module", "decomposed"), [(Shared(), False), (Shared(), True), (Aliased(), False), (Tower(2), False)])
+@pytest.mark.parametrize(
+    ("module", "decomposed"),
+    [(Shared(), False), (Shared(), True), (Aliased(), False), (Tower(2), False)],
+)
 def test_every_stage_is_taken(module: torch.nn.Module, decomposed: bool) -> None:
     """Flat, in place, sunk, outlined, deduplicated: torch takes it, runs it like eager, and it comes back."""
     torch.manual_seed(0)
@@ -129,7 +136,9 @@ def test_generated_modules_run_like_eager() -> None:
         # Torch makes buffers of the constants of the root, and saves them.
         ep = tree.export()
         known = {f"after {len(tree.calls)} calls, state: invented {name}" for name in ep.constants}
-        known.update(behaviour_differences(ep.module(), tree.build(), tree.calls))  # what the export itself got wrong
+        known.update(
+            behaviour_differences(ep.module(), tree.build(), tree.calls)
+        )  # what the export itself got wrong
         for made in (program, px.transform(program)):
             wrong = behaviour_differences(px.to_ep(made).module(), tree.build(), tree.calls)
             assert set(wrong) <= known, "\n".join([*wrong, str(tree)])
@@ -150,7 +159,10 @@ def test_state_is_copied_or_shared() -> None:
     assert count.item() == 0
     px.to_ep(program, state="share").module()(torch.ones(2, 4))
     assert count.item() == 1
-    assert px.to_ep(program, state="share").state_dict["linear.weight"] is program.state["linear.weight"].value
+    assert (
+        px.to_ep(program, state="share").state_dict["linear.weight"]
+        is program.state["linear.weight"].value
+    )
 
 
 def test_ties_and_shared_memory_stay() -> None:
@@ -173,7 +185,11 @@ def test_saving_keeps_it() -> None:
     # Torch puts tied state side by side when it saves, and unties it when it loads, whoever made the program.
     theirs = loaded(source)
     assert px.alpha_equal(px.import_ep(again), px.import_ep(theirs))
-    assert [entry.fqn for entry in again.module_call_graph if entry.signature] == ["", "items.0", "items.1"]
+    assert [entry.fqn for entry in again.module_call_graph if entry.signature] == [
+        "",
+        "items.0",
+        "items.1",
+    ]
     calls = [(torch.randn(rows, 4),) for rows in (3, 2, 7)]
     assert differences(again, module, calls) == differences(theirs, module, calls)
     assert differences(again, module, calls)[1:] == []

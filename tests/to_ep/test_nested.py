@@ -38,18 +38,30 @@ class Hostile:
 
 def buffer(name: str) -> px.ir.State:
     """Return a state of one buffer."""
-    return px.ir.State((name,), px.ir.pmap({name: px.ir.Slot(px.ir.SlotKind.BUFFER, torch.ones(2), 0, 0)}))
+    return px.ir.State(
+        (name,), px.ir.pmap({name: px.ir.Slot(px.ir.SlotKind.BUFFER, torch.ones(2), 0, 0)})
+    )
 
 
 def one(do: px.Op, *args: Any) -> px.Program:
     """Return a program of one operator."""
-    return flat([px.Node("y", do, args, meta={"val": torch.empty(2, device="meta")})], px.Ref("y"), "x")
+    return flat(
+        [px.Node("y", do, args, meta={"val": torch.empty(2, device="meta")})], px.Ref("y"), "x"
+    )
 
 
 def branch() -> px.Program:
     """Return a program whose branches read state."""
-    then = px.Graph((px.Input("a"),), (px.Node("b", px.Get("n")), px.Node("c", NEG, (px.Ref("b"),))), (px.Ref("c"),))
-    cond = px.Node("y", op_of(torch.ops.higher_order.cond), (True, px.ir.Body("then"), px.ir.Body("then"), (px.Ref("x"),)))
+    then = px.Graph(
+        (px.Input("a"),),
+        (px.Node("b", px.Get("n")), px.Node("c", NEG, (px.Ref("b"),))),
+        (px.Ref("c"),),
+    )
+    cond = px.Node(
+        "y",
+        op_of(torch.ops.higher_order.cond),
+        (True, px.ir.Body("then"), px.ir.Body("then"), (px.Ref("x"),)),
+    )
     program = flat([cond], px.Ref("y"), "x", state=buffer("n"))
     return program.evolve(graphs=program.graphs.set("then", then))
 
@@ -61,15 +73,51 @@ REFUSED: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: px.to_ep(block(), state="none"), ValueError, '"copy" or "share"'),  # type: ignore[arg-type]
     (lambda: px.to_ep(block(), dialect="EDGE"), ValueError, 'None, "TRAINING" or "ATEN"'),  # type: ignore[arg-type]
     (lambda: px.to_ep(block(), example_inputs=(X,)), px.errors.InputError, "example_inputs"),  # type: ignore[arg-type]
-    (lambda: px.to_ep(block(), example_inputs=((), {"x": 1, "z": 2})), px.errors.InputError, "example_inputs"),
-    (lambda: px.to_ep(block(), example_inputs=((X, X), {})), px.errors.InputError, "example_inputs"),
-    (lambda: px.to_ep(one(px.Op("toy.neg"), px.Ref("x"))), px.errors.UnsupportedProgram, "toy.neg has no callable, so"),
-    (lambda: px.to_ep(one(op_of(plain), px.Ref("x"))), px.errors.UnsupportedProgram, "is not an operator of torch.*custom_op"),
-    (lambda: px.to_ep(one(NEG, Hostile())), px.errors.UnsupportedProgram, "an argument of type .*Hostile is not allowed"),
-    (lambda: px.to_ep(one(op_of(torch.relu), px.Ref("x"))), px.errors.UnsupportedProgram, "torch rejects the .*relu"),
-    (lambda: px.to_ep(branch()), px.errors.UnsupportedProgram, r"reads the state 'n' inside the body of an operator.*operand"),
-    (lambda: px.to_ep(flat([SPLIT], px.Ref("y"), "x")), px.errors.UnsupportedProgram, r"'y' is a list.*operator\.getitem"),
-    (lambda: px.to_ep(flat([], px.Ref("x"), "x", state=buffer(CODE))), px.errors.UnsupportedProgram, "would break the code"),
+    (
+        lambda: px.to_ep(block(), example_inputs=((), {"x": 1, "z": 2})),
+        px.errors.InputError,
+        "example_inputs",
+    ),
+    (
+        lambda: px.to_ep(block(), example_inputs=((X, X), {})),
+        px.errors.InputError,
+        "example_inputs",
+    ),
+    (
+        lambda: px.to_ep(one(px.Op("toy.neg"), px.Ref("x"))),
+        px.errors.UnsupportedProgram,
+        "toy.neg has no callable, so",
+    ),
+    (
+        lambda: px.to_ep(one(op_of(plain), px.Ref("x"))),
+        px.errors.UnsupportedProgram,
+        "is not an operator of torch.*custom_op",
+    ),
+    (
+        lambda: px.to_ep(one(NEG, Hostile())),
+        px.errors.UnsupportedProgram,
+        "an argument of type .*Hostile is not allowed",
+    ),
+    (
+        lambda: px.to_ep(one(op_of(torch.relu), px.Ref("x"))),
+        px.errors.UnsupportedProgram,
+        "torch rejects the .*relu",
+    ),
+    (
+        lambda: px.to_ep(branch()),
+        px.errors.UnsupportedProgram,
+        r"reads the state 'n' inside the body of an operator.*operand",
+    ),
+    (
+        lambda: px.to_ep(flat([SPLIT], px.Ref("y"), "x")),
+        px.errors.UnsupportedProgram,
+        r"'y' is a list.*operator\.getitem",
+    ),
+    (
+        lambda: px.to_ep(flat([], px.Ref("x"), "x", state=buffer(CODE))),
+        px.errors.UnsupportedProgram,
+        "would break the code",
+    ),
 ]
 
 
@@ -79,12 +127,17 @@ def test_refusals(call: Callable[[], Any], kind: type[Exception], said: str) -> 
         call()
 
 
-@pytest.mark.parametrize("name", ["x=__import__('os').abort()", "a\nimport os", "\u202ex", "def", "self", "torch", "1", "x.y"])
+@pytest.mark.parametrize(
+    "name",
+    ["x=__import__('os').abort()", "a\nimport os", "\u202ex", "def", "self", "torch", "1", "x.y"],
+)
 def test_names_of_values_run_nothing(name: str) -> None:
     nodes = [px.Node(name + "_", NEG, (px.Ref(name),)), px.Node("y", NEG, (px.Ref(name + "_"),))]
     program = flat(nodes, px.Ref("y"), name)
     assert px.to_ep(program).module()(torch.ones(2))[0].tolist() == [1, 1]
-    assert px.alpha_equal(px.import_ep(px.to_ep(program)).evolve(modules=()), _with_specs_of(program))
+    assert px.alpha_equal(
+        px.import_ep(px.to_ep(program)).evolve(modules=()), _with_specs_of(program)
+    )
 
 
 def _with_specs_of(program: px.Program) -> px.Program:
@@ -96,9 +149,13 @@ def test_a_held_module_is_exported_by_capture() -> None:
     x = torch.ones(1, 4)
     traced = torch.fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(4, 4)))
     program = px.import_fx(traced, example_inputs=(x,))
-    with pytest.raises(px.errors.UnsupportedProgram, match=r"px\.capture\(px\.lower\(program\), args\)"):
+    with pytest.raises(
+        px.errors.UnsupportedProgram, match=r"px\.capture\(px\.lower\(program\), args\)"
+    ):
         px.to_ep(program)
     with pytest.raises(px.errors.UnsupportedProgram, match="import_fx does with example_inputs"):
         px.to_ep(px.import_fx(traced))
     ep = px.to_ep(px.capture(px.lower(program), (x,)))
-    assert torch.equal(ep.module()(x), traced(x)) and list(ep.state_dict) == list(traced.state_dict())
+    assert torch.equal(ep.module()(x), traced(x)) and list(ep.state_dict) == list(
+        traced.state_dict()
+    )

@@ -68,12 +68,17 @@ def test_regions(name: str, form: str) -> None:
         mine, theirs = X.clone(), X.clone()
         assert torch.equal(module(mine), eager(theirs))
         assert torch.equal(mine, theirs)
-    assert [*map(torch.Tensor.tolist, module.buffers())] == [*map(torch.Tensor.tolist, eager.buffers())]
+    assert [*map(torch.Tensor.tolist, module.buffers())] == [
+        *map(torch.Tensor.tolist, eager.buffers())
+    ]
 
 
 def test_a_region_that_is_never_closed_says_what_to_do() -> None:
     program = px.bodies_to_regions(px.import_ep(torch.export.export(Low(), (X.clone(),))))
     kept = [node for node in program.main.nodes if "_exit_autocast" not in str(node.do)]
     open_ended = program.with_main(program.main.with_nodes(kept))
-    with pytest.raises(UnsupportedProgram, match=r"_enter_autocast: a region under autocast begins.*px.regions_to_bodies"):
+    with pytest.raises(
+        UnsupportedProgram,
+        match=r"_enter_autocast: a region under autocast begins.*px.regions_to_bodies",
+    ):
         px.to_ep(open_ended)

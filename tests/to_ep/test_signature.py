@@ -37,11 +37,26 @@ def test_old_contents_that_are_returned_or_swapped() -> None:
     }
     inputs = tuple(px.Input(name) for name in ("a", "b", "x"))
     signature = px.ir.Signature(
-        (px.ir.StateInput("a"), px.ir.StateInput("b"), px.ir.UserInput(px.ir.TensorType(torch.float32, (2,)), "x")),
-        (px.ir.StateMutation("a"), px.ir.StateMutation("b"), px.ir.UserOutput(), px.ir.UserOutput()),
+        (
+            px.ir.StateInput("a"),
+            px.ir.StateInput("b"),
+            px.ir.UserInput(px.ir.TensorType(torch.float32, (2,)), "x"),
+        ),
+        (
+            px.ir.StateMutation("a"),
+            px.ir.StateMutation("b"),
+            px.ir.UserOutput(),
+            px.ir.UserOutput(),
+        ),
     )
-    graph = px.Graph(inputs, (px.Node("y", ADD, (px.Ref("x"), px.Ref("a"))),), tuple(map(px.Ref, ("b", "a", "a", "y"))))
-    program = px.Program.of({"": graph}, signature=signature, state=px.ir.State(("a", "b"), px.ir.pmap(slots)))
+    graph = px.Graph(
+        inputs,
+        (px.Node("y", ADD, (px.Ref("x"), px.Ref("a"))),),
+        tuple(map(px.Ref, ("b", "a", "a", "y"))),
+    )
+    program = px.Program.of(
+        {"": graph}, signature=signature, state=px.ir.State(("a", "b"), px.ir.pmap(slots))
+    )
     expected = px.lower(program)
     for ep in (px.to_ep(program), loaded(px.to_ep(program)), px.to_ep(px.transform(program))):
         module, eager = ep.module(), copy.deepcopy(expected)
@@ -63,20 +78,36 @@ def test_every_kind_of_input_and_output() -> None:
             self.register_buffer("dropped", torch.ones(2), persistent=False)
             self.constant = torch.ones(2)
 
-        def forward(self, x: torch.Tensor, input: dict[str, Any], n: int, *, id: None, text: str) -> Any:  # noqa: A002
+        def forward(
+            self,
+            x: torch.Tensor,
+            input: dict[str, Any],  # noqa: A002
+            n: int,
+            *,
+            id: None,  # noqa: A002
+            text: str,
+        ) -> Any:
             y = x * self.weight + self.kept + self.dropped + self.constant * n
             return {"y": y + input["k"], "rows": x.shape[0], "text": text, "none": id, "flag": True}
 
     module = Kinds()
     kwargs: dict[str, Any] = {"id": None, "text": "t"}
-    shapes = {"x": {0: torch.export.Dim.DYNAMIC}, "input": {"k": None}, "n": None, "id": None, "text": None}
+    shapes = {
+        "x": {0: torch.export.Dim.DYNAMIC},
+        "input": {"k": None},
+        "n": None,
+        "id": None,
+        "text": None,
+    }
     args = (torch.randn(3, 2), {"k": torch.randn(2)}, 4)
     source = torch.export.export(copy.deepcopy(module), args, kwargs, dynamic_shapes=shapes)
     program = px.import_ep(source)
     ep = px.to_ep(px.transform(program))
     assert px.alpha_equal(px.import_ep(ep), program)
     found = {(spec.kind, spec.target, spec.persistent) for spec in ep.graph_signature.input_specs}
-    assert found == {(spec.kind, spec.target, spec.persistent) for spec in source.graph_signature.input_specs}
+    assert found == {
+        (spec.kind, spec.target, spec.persistent) for spec in source.graph_signature.input_specs
+    }
     assert (InputKind.BUFFER, "dropped", False) in found
     assert [type(spec.arg) for spec in ep.graph_signature.output_specs] == [
         type(spec.arg) for spec in source.graph_signature.output_specs
@@ -95,7 +126,9 @@ def test_names_follow_the_nodes() -> None:
     nodes = [px.Node("1 bad", NEG, (px.Ref("class"),)), px.Node("input", NEG, (px.Ref("1 bad"),))]
     ep = px.to_ep(flat(nodes, (px.Ref("input"), px.Ref("1 bad")), "class", "id"))
     assert ep.graph_signature.user_inputs == ("input_0", "id")
-    assert [node.name for node in ep.graph.nodes if node.op == "call_function"] == list(reversed(ep.graph_signature.user_outputs))
+    assert [node.name for node in ep.graph.nodes if node.op == "call_function"] == list(
+        reversed(ep.graph_signature.user_outputs)
+    )
     assert ep.module()(torch.ones(2), torch.ones(2))[1].tolist() == [-1, -1]
 
 
@@ -113,16 +146,23 @@ def test_effect_tokens_stay_or_become_order() -> None:
     assert kinds(ep)[0][0] == OutputKind.TOKEN.name
     assert px.alpha_equal(px.import_ep(ep), program)
     ordered = px.to_ep(px.transform(program))
-    assert [str(node.args[0]) for node in ordered.graph.nodes if "_print" in str(node.target)] == ["first", "second"]
-    assert [node.args[1:] for node in decompose(ordered, core=True).graph.nodes if "with_effects" in str(node.target)] == [
-        node.args[1:] for node in ep.graph.nodes if "with_effects" in str(node.target)
+    assert [str(node.args[0]) for node in ordered.graph.nodes if "_print" in str(node.target)] == [
+        "first",
+        "second",
     ]
+    assert [
+        node.args[1:]
+        for node in decompose(ordered, core=True).graph.nodes
+        if "with_effects" in str(node.target)
+    ] == [node.args[1:] for node in ep.graph.nodes if "with_effects" in str(node.target)]
 
 
 def test_joint_programs() -> None:
     """The backward signature stays, and ``module()`` gives the loss and the gradients; torch's own program raises."""
     kind = module_class(
-        "Loss", lambda self, x, y: nn.functional.cross_entropy(self.layer(self.layer(x)), y), layer=lambda: nn.Linear(3, 3)
+        "Loss",
+        lambda self, x, y: nn.functional.cross_entropy(self.layer(self.layer(x)), y),
+        layer=lambda: nn.Linear(3, 3),
     )
     module, args = kind(), (torch.randn(2, 3, requires_grad=True), torch.tensor([0, 1]))
     forward = exported(module, *args)
@@ -141,4 +181,6 @@ def test_joint_programs() -> None:
     wanted = torch.autograd.grad(expected, [*module.parameters(), args[0]])
     for gradient, other in zip(gradients, wanted, strict=True):
         torch.testing.assert_close(gradient, other)
-    assert px.alpha_equal(px.import_ep(px.to_ep(px.transform(program))), flattened(px.transform(program)))
+    assert px.alpha_equal(
+        px.import_ep(px.to_ep(px.transform(program))), flattened(px.transform(program))
+    )

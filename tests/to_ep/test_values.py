@@ -24,7 +24,9 @@ def tanhs(program: px.Program) -> px.Program:
     nodes: list[px.Node] = []
     for node in program.main.nodes:
         if type(node.do) is px.Op and node.do.name == "aten.relu.default":
-            tanh = px.Node(f"{node.name}_tanh", op_of(torch.ops.aten.tanh.default), node.args, (), node.stack)
+            tanh = px.Node(
+                f"{node.name}_tanh", op_of(torch.ops.aten.tanh.default), node.args, (), node.stack
+            )
             nodes += [tanh, px.Node(node.name, NEG, (px.Ref(tanh.name),), (), node.stack)]
         else:
             nodes.append(node)
@@ -51,7 +53,10 @@ def test_inserted_nodes_get_value_and_stack() -> None:
     ep = exported(module, x, dynamic_shapes=ROWS)
     original = next(node for node in ep.graph.nodes if node.name == "relu")
     environment = original.meta["val"].fake_mode.shape_env
-    guards, made = len(environment.guards), px.to_ep(px.transform(px.import_ep(ep), tanhs, *px.DEFAULT))
+    guards, made = (
+        len(environment.guards),
+        px.to_ep(px.transform(px.import_ep(ep), tanhs, *px.DEFAULT)),
+    )
     for name in ("relu_tanh", "relu"):
         node = node_of(made, name)
         assert str(node.meta["val"].shape) == "torch.Size([s77, 8])"
@@ -108,19 +113,27 @@ def test_a_size_that_only_a_run_knows() -> None:
 def test_an_operator_with_bodies() -> None:
     """A cond that was written by hand: inputs of its branches get the values of the operands."""
     then = px.Graph((px.Input("a"),), (px.Node("b", NEG, (px.Ref("a"),)),), (px.Ref("b"),))
-    other = px.Graph((px.Input("a"),), (px.Node("b", op_of(torch.ops.aten.sin.default), (px.Ref("a"),)),), (px.Ref("b"),))
+    other = px.Graph(
+        (px.Input("a"),),
+        (px.Node("b", op_of(torch.ops.aten.sin.default), (px.Ref("a"),)),),
+        (px.Ref("b"),),
+    )
     nodes = [
         px.Node("sum_1", op_of(torch.ops.aten.sum.default), (px.Ref("x"),)),
         px.Node("gt", op_of(torch.ops.aten.gt.Scalar), (px.Ref("sum_1"), 0)),
         px.Node(
-            "cond", op_of(torch.ops.higher_order.cond), (px.Ref("gt"), px.ir.Body("then"), px.ir.Body("class"), (px.Ref("x"),))
+            "cond",
+            op_of(torch.ops.higher_order.cond),
+            (px.Ref("gt"), px.ir.Body("then"), px.ir.Body("class"), (px.Ref("x"),)),
         ),
         px.Node("y", op_of(operator.getitem), (px.Ref("cond"), 0)),
     ]
     program = flat(nodes, px.Ref("y"), "x")
     program = program.evolve(graphs=program.graphs.update({"then": then, "class": other}))
     ep = px.to_ep(program)
-    assert px.alpha_equal(px.import_ep(ep).evolve(modules=()), program.evolve(signature=px.import_ep(ep).signature))
+    assert px.alpha_equal(
+        px.import_ep(ep).evolve(modules=()), program.evolve(signature=px.import_ep(ep).signature)
+    )
     for x in (torch.ones(2), -torch.ones(2)):
         assert torch.equal(ep.module()(x)[0], -x if x.sum() > 0 else x.sin())
         assert torch.equal(loaded(ep).module()(x)[0], -x if x.sum() > 0 else x.sin())
@@ -130,7 +143,9 @@ def test_values_of_two_exports_meet() -> None:
     """A body from another export has fake values of another mode; torch refuses to mix them."""
     one, other = imported(Block(), torch.randn(3, 4)), imported(torch.nn.ReLU(), torch.randn(3, 4))
     taken = other.main.nodes[0]
-    nodes = tuple([evolve(node, meta=taken.meta) if node.name == "relu" else node for node in one.main.nodes])
+    nodes = tuple(
+        [evolve(node, meta=taken.meta) if node.name == "relu" else node for node in one.main.nodes]
+    )
     mixed = one.with_main(evolve(one.main, nodes=nodes))
     ep = px.to_ep(mixed)
     modes = {id(node.meta["val"].fake_mode) for node in ep.graph.nodes if "val" in node.meta}
@@ -139,11 +154,17 @@ def test_values_of_two_exports_meet() -> None:
 
 
 def test_what_can_not_be_worked_out_is_told() -> None:
-    wrong = px.Node("mm", op_of(torch.ops.aten.mm.default), (px.Ref("x"), px.Ref("x")), (), (px.Frame("layer"),))
-    with pytest.raises(px.errors.UnsupportedProgram, match=r"node layer / mm: it has no fake value.*meta\['val'\]"):
+    wrong = px.Node(
+        "mm", op_of(torch.ops.aten.mm.default), (px.Ref("x"), px.Ref("x")), (), (px.Frame("layer"),)
+    )
+    with pytest.raises(
+        px.errors.UnsupportedProgram, match=r"node layer / mm: it has no fake value.*meta\['val'\]"
+    ):
         px.to_ep(flat([wrong], px.Ref("mm"), "x"))
     signature = px.ir.Signature((px.ir.UserInput(px.ir.ObjectType("Thing"), "t"),), ())
-    with pytest.raises(px.errors.UnsupportedProgram, match=r"the input 't' \(Thing\) has no fake value"):
+    with pytest.raises(
+        px.errors.UnsupportedProgram, match=r"the input 't' \(Thing\) has no fake value"
+    ):
         px.to_ep(px.Program.of({"": px.Graph((px.Input("t"),), (), ())}, signature=signature))
 
 
@@ -178,10 +199,17 @@ def test_a_buffer_that_a_tuple_holds_beside_a_written_input_is_not_copied() -> N
     program = imported(Held(), torch.zeros(3))
     of = {"slice_1": "b_b", "slice_2": "x"}  # the exporter slices what the tuple holds
     nodes = [
-        evolve(node, args=(px.Ref(of[node.name]), *node.args[1:])) if node.name in of else node for node in program.main.nodes
+        evolve(node, args=(px.Ref(of[node.name]), *node.args[1:])) if node.name in of else node
+        for node in program.main.nodes
     ]
     program = program.with_main(evolve(program.main, nodes=tuple(nodes)))
-    signature = evolve(program.signature, outputs=(px.ir.InputMutation(1), *[px.ir.UserOutput()] * 3), out_spec=None)
+    signature = evolve(
+        program.signature,
+        outputs=(px.ir.InputMutation(1), *[px.ir.UserOutput()] * 3),
+        out_spec=None,
+    )
     ep = px.to_ep(program.evolve(signature=signature))
-    copied = [node.args[0].name for node in ep.graph.nodes if node.target is torch.ops.aten.clone.default]
+    copied = [
+        node.args[0].name for node in ep.graph.nodes if node.target is torch.ops.aten.clone.default
+    ]
     assert copied == ["slice_2"], "the one that is a view of x"

@@ -25,7 +25,9 @@ def node(name: str, op: Any, *args: Any, **kwargs: Any) -> px.Node:
     return px.Node(name, px.op(op), made, tuple(kwargs.items()))
 
 
-def joint(*nodes: px.Node, gives: dict[str, Any], takes: tuple[str, ...] = ("x",), tangent: bool = False) -> px.Program:
+def joint(
+    *nodes: px.Node, gives: dict[str, Any], takes: tuple[str, ...] = ("x",), tangent: bool = False
+) -> px.Program:
     """Return a program of vectors; ``gives`` has the outputs with what they are for, ``x`` is the first argument."""
     specs = [UserInput(VECTOR, name) for name in takes]
     formals = list(takes)
@@ -33,10 +35,14 @@ def joint(*nodes: px.Node, gives: dict[str, Any], takes: tuple[str, ...] = ("x",
         formals.append("t")
         specs.append(UserInput(VECTOR, "t", tangent_of=0))
     graph = px.Graph(tuple(map(px.Input, formals)), nodes, tuple(map(px.Ref, gives)))
-    return px.infer(px.Program.of({"": graph}, signature=Signature(tuple(specs), tuple(gives.values()))))
+    return px.infer(
+        px.Program.of({"": graph}, signature=Signature(tuple(specs), tuple(gives.values())))
+    )
 
 
-def both(cut: training.Partition, args: tuple[Any, ...], tangents: tuple[Any, ...] = ()) -> tuple[Any, ...]:
+def both(
+    cut: training.Partition, args: tuple[Any, ...], tangents: tuple[Any, ...] = ()
+) -> tuple[Any, ...]:
     given = px.lower(cut.forward)(*args)
     count = len(given) - len(cut.saved)
     return (*given[:count], *px.lower(cut.backward)(*given[count:], *tangents))
@@ -108,14 +114,18 @@ def test_views_are_kept_as_what_they_show_unless_that_is_larger() -> None:
     assert [one.name for one in wide.saved] == ["y"] and wide.saved_bytes == 16
     narrow = cut_of(node("v1", ATEN.slice.Tensor, "y", 0, 0, 1), used="v1")
     assert [one.name for one in narrow.saved] == ["v1"] and narrow.saved_bytes == 4
-    halves = cut_of(node("s", ATEN.split.Tensor, "y", 2), node("v1", ATEN.slice.Tensor, "y", 0, 0, 3), used="v1")
+    halves = cut_of(
+        node("s", ATEN.split.Tensor, "y", 2), node("v1", ATEN.slice.Tensor, "y", 0, 0, 3), used="v1"
+    )
     assert halves.saved_bytes == 12
 
 
 def test_sizes_are_kept_as_numbers() -> None:
     flat = module_class("Flat", lambda self, x: x.exp().sum())
     x = torch.ones(3, 4, requires_grad=True)
-    ep = torch.export.export(flat(), (x,), dynamic_shapes={"x": {0: torch.export.Dim("n", min=2, max=64)}})
+    ep = torch.export.export(
+        flat(), (x,), dynamic_shapes={"x": {0: torch.export.Dim("n", min=2, max=64)}}
+    )
     from torch.export.experimental import _export_forward_backward
 
     program = px.import_ep(_export_forward_backward(ep))
@@ -129,7 +139,10 @@ def test_sizes_are_kept_as_numbers() -> None:
 
 def test_a_gradient_that_is_a_value_of_the_forward_or_none() -> None:
     program = joint(
-        node("y", ATEN.mul.Tensor, "x", "k"), gives={"y": UserOutput(), "k": InputGradient(0)}, takes=("x", "k"), tangent=True
+        node("y", ATEN.mul.Tensor, "x", "k"),
+        gives={"y": UserOutput(), "k": InputGradient(0)},
+        takes=("x", "k"),
+        tangent=True,
     )
     program = program.with_main(
         evolve(program.main, output=(*program.main.output, None)),
@@ -142,9 +155,18 @@ def test_a_gradient_that_is_a_value_of_the_forward_or_none() -> None:
 
 
 def test_an_output_of_gradients_is_refused() -> None:
-    program = joint(node("y", ATEN.mul.Tensor, "x", "t"), gives={"x": UserOutput(), "y": UserOutput()}, tangent=True)
-    wrong = program.evolve(signature=evolve(program.signature, outputs=(UserOutput(), UserOutput())))
-    with pytest.raises(px.errors.ArgumentError, match=r"returns no gradients; make one with px\.training\.capture_joint"):
+    program = joint(
+        node("y", ATEN.mul.Tensor, "x", "t"),
+        gives={"x": UserOutput(), "y": UserOutput()},
+        tangent=True,
+    )
+    wrong = program.evolve(
+        signature=evolve(program.signature, outputs=(UserOutput(), UserOutput()))
+    )
+    with pytest.raises(
+        px.errors.ArgumentError,
+        match=r"returns no gradients; make one with px\.training\.capture_joint",
+    ):
         training.partition_joint(wrong)
     joined = joint(
         node("y", ATEN.mul.Tensor, "x", "t"),
@@ -152,7 +174,10 @@ def test_an_output_of_gradients_is_refused() -> None:
         gives={"y": UserOutput(), "g": InputGradient(0)},
         tangent=True,
     )
-    with pytest.raises(px.errors.PartitionError, match="an output of the forward depends on a tangent, through node y"):
+    with pytest.raises(
+        px.errors.PartitionError,
+        match="an output of the forward depends on a tangent, through node y",
+    ):
         training.partition_joint(joined)
 
 
@@ -173,7 +198,9 @@ def test_wrong_policies_say_what_to_write(make: Any, said: str) -> None:
 
 @pytest.fixture(scope="module")
 def captured() -> px.Program:
-    return training.capture_joint(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh()), (torch.ones(2, 4),))
+    return training.capture_joint(
+        torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh()), (torch.ones(2, 4),)
+    )
 
 
 @pytest.mark.parametrize(
@@ -184,24 +211,37 @@ def captured() -> px.Program:
         (lambda _: None, px.errors.ArgumentError, "as a set; this one returned None"),
         (lambda _: "tanh", px.errors.ArgumentError, "as a set; this one returned a str"),
         (lambda _: {"tan"}, px.errors.NamingError, "not a candidate; did you mean 'tanh'"),
-        (training.recompute("layers.*"), px.errors.NamingError, "matches no module that the forward calls"),
+        (
+            training.recompute("layers.*"),
+            px.errors.NamingError,
+            "matches no module that the forward calls",
+        ),
         (lambda _: {3}, px.errors.NamingError, "3, which is not a candidate"),
     ],
 )
-def test_what_a_policy_gives_is_looked_at(captured: px.Program, policy: Any, kind: type[Exception], said: str) -> None:
+def test_what_a_policy_gives_is_looked_at(
+    captured: px.Program, policy: Any, kind: type[Exception], said: str
+) -> None:
     with pytest.raises(kind, match=said):
         training.partition_joint(captured, policy=policy)
 
 
 def test_a_budget_that_cannot_be_kept_says_the_least() -> None:
-    module = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(0.5), torch.nn.Linear(4, 4))
+    module = torch.nn.Sequential(
+        torch.nn.Linear(4, 4), torch.nn.Dropout(0.5), torch.nn.Linear(4, 4)
+    )
     program = training.capture_joint(module, (torch.ones(2, 4),))
     least = training.partition_joint(program, policy=training.min_cut(recompute="all")).saved_bytes
     assert least > 0
     with pytest.raises(px.errors.PartitionError, match=f"at least {least} bytes must be saved"):
         training.partition_joint(program, policy=training.budget(least - 1))
-    sizes = [training.partition_joint(program, policy=training.budget(size)).saved_bytes for size in (least, least + 16, 10**6)]
-    assert sizes == sorted(sizes) and all(found <= size for found, size in zip(sizes, (least, least + 16, 10**6), strict=True))
+    sizes = [
+        training.partition_joint(program, policy=training.budget(size)).saved_bytes
+        for size in (least, least + 16, 10**6)
+    ]
+    assert sizes == sorted(sizes) and all(
+        found <= size for found, size in zip(sizes, (least, least + 16, 10**6), strict=True)
+    )
 
 
 def test_other_programs_than_joint_ones_are_refused(captured: px.Program) -> None:
@@ -220,8 +260,13 @@ def test_phases_follow_structure_and_the_tracer() -> None:
         tangent=True,
     )
     assert training.phases(program) == training.Phases(("y", "r"), ("g",))
-    nodes = [one.evolve(meta={**one.meta, "phase": "backward"}) if one.name == "r" else one for one in program.main.nodes]
-    assert training.phases(program.with_main(program.main.with_nodes(nodes))) == training.Phases(("y",), ("r", "g"))
+    nodes = [
+        one.evolve(meta={**one.meta, "phase": "backward"}) if one.name == "r" else one
+        for one in program.main.nodes
+    ]
+    assert training.phases(program.with_main(program.main.with_nodes(nodes))) == training.Phases(
+        ("y",), ("r", "g")
+    )
 
 
 def test_the_last_of_the_least_cuts_is_taken() -> None:
@@ -248,7 +293,13 @@ for policy in (training.min_cut(), training.budget(300), training.recompute("1",
 def test_the_cut_does_not_depend_on_the_hash_seed() -> None:
     command = [sys.executable, "-W", "ignore", "-c", SCRIPT]
     runs = [
-        subprocess.run(command, env={"PYTHONHASHSEED": seed, "PATH": ""}, capture_output=True, text=True, check=True)
+        subprocess.run(
+            command,
+            env={"PYTHONHASHSEED": seed, "PATH": ""},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
         for seed in ("1", "2")
     ]
     assert runs[0].stdout == runs[1].stdout and "gelu" in runs[0].stdout

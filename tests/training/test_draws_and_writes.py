@@ -15,15 +15,21 @@ from torch.nn import functional
 import purefx as px
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:TF32 acceleration on top of oneDNN"),  # torch, of the flag that the LSTM needs
-    pytest.mark.filterwarnings("ignore:The tensor attributes self.layer._flat_weights"),  # torch.export, of recurrent layers
+    pytest.mark.filterwarnings(
+        "ignore:TF32 acceleration on top of oneDNN"
+    ),  # torch, of the flag that the LSTM needs
+    pytest.mark.filterwarnings(
+        "ignore:The tensor attributes self.layer._flat_weights"
+    ),  # torch.export, of recurrent layers
 ]
 
 
 class Model(nn.Module):
     """A weight, and what is done behind it; ``inner`` is a module that it may use."""
 
-    def __init__(self, behind: Callable[[Any, torch.Tensor], torch.Tensor], inner: nn.Module | None = None) -> None:
+    def __init__(
+        self, behind: Callable[[Any, torch.Tensor], torch.Tensor], inner: nn.Module | None = None
+    ) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.randn(4, 4))
         self.inner = inner
@@ -46,7 +52,10 @@ class Recurrent(nn.Module):
         return y * sum([part.sum() for part in states])
 
 
-X2, X3, X4 = (torch.arange(float(torch.Size(size).numel())).reshape(size).sin() for size in ((4, 4), (2, 3, 4), (2, 4, 4, 4)))
+X2, X3, X4 = (
+    torch.arange(float(torch.Size(size).numel())).reshape(size).sin()
+    for size in ((4, 4), (2, 3, 4), (2, 4, 4, 4))
+)
 Case = tuple[Callable[[], nn.Module], torch.Tensor]
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -68,7 +77,8 @@ RECURRENT: Mapping[str, Case] = {
 
 
 def _of(
-    behind: Callable[[Any, torch.Tensor], torch.Tensor], inner: Callable[[], nn.Module] | None = None
+    behind: Callable[[Any, torch.Tensor], torch.Tensor],
+    inner: Callable[[], nn.Module] | None = None,
 ) -> Callable[[], nn.Module]:
     return lambda: Model(behind, inner() if inner else None)
 
@@ -81,20 +91,32 @@ OTHERS: dict[str, Case] = {
     "dropout": (_of(lambda _, x: functional.dropout(x)), X2),
     "dropout in place": (_of(lambda _, x: functional.dropout(x, inplace=True)), X2),
     "alpha dropout": (_of(lambda _, x: functional.alpha_dropout(x, training=True)), X2),
-    "feature alpha dropout": (_of(lambda _, x: functional.feature_alpha_dropout(x, training=True)), X4),
+    "feature alpha dropout": (
+        _of(lambda _, x: functional.feature_alpha_dropout(x, training=True)),
+        X4,
+    ),
     "dropout of channels": (_of(lambda _, x: functional.dropout2d(x)), X4),
     "rrelu": (_of(lambda _, x: functional.rrelu(x, training=True)), X2),
-    "fractional pool": (_of(lambda _, x: functional.fractional_max_pool2d(x, 2, output_size=2)), X4),
+    "fractional pool": (
+        _of(lambda _, x: functional.fractional_max_pool2d(x, 2, output_size=2)),
+        X4,
+    ),
     "gumbel": (_of(lambda _, x: functional.gumbel_softmax(x, hard=True)), X2),
     "bernoulli": (_of(lambda _, x: x * torch.bernoulli(torch.full((4, 4), 0.5))), X2),
     "multinomial": (_of(lambda _, x: x * torch.multinomial(x.detach().abs(), 2).sum()), X2),
     "drawn in place": (_of(lambda _, x: x + torch.empty(4, 4).normal_()), X2),
     "permutation": (_of(lambda _, x: x[torch.randperm(4)]), X2),
-    "attention": (_of(lambda _, x: functional.scaled_dot_product_attention(x, x, x, dropout_p=0.5)), X4),
+    "attention": (
+        _of(lambda _, x: functional.scaled_dot_product_attention(x, x, x, dropout_p=0.5)),
+        X4,
+    ),
     "encoder": (lambda: nn.TransformerEncoderLayer(4, 2, 8, 0.5), X3),
     "batch norm": (_of(_called, lambda: nn.BatchNorm2d(4)), X4),
     "instance norm": (_of(_called, lambda: nn.InstanceNorm2d(4, track_running_stats=True)), X4),
-    "spectral norm": (_of(_called, lambda: nn.utils.parametrizations.spectral_norm(nn.Linear(4, 4))), X2),
+    "spectral norm": (
+        _of(_called, lambda: nn.utils.parametrizations.spectral_norm(nn.Linear(4, 4))),
+        X2,
+    ),
 }
 
 

@@ -49,17 +49,29 @@ def different(ours: nn.Module, theirs: nn.Module) -> list[str]:
     """Return the names of the state that differs, or whose gradient does."""
     mine, wanted = (dict(module.state_dict(keep_vars=True)) for module in (ours, theirs))
     assert list(mine) == list(wanted)
-    return [name for name in mine if not torch.equal(mine[name], wanted[name]) or not same(mine[name].grad, wanted[name].grad)]
+    return [
+        name
+        for name in mine
+        if not torch.equal(mine[name], wanted[name]) or not same(mine[name].grad, wanted[name].grad)
+    ]
 
 
-class Model(parent(norm=lambda: nn.BatchNorm1d(8), up=lambda: nn.Linear(4, 8), down=lambda: nn.Linear(8, 4))):
+class Model(
+    parent(norm=lambda: nn.BatchNorm1d(8), up=lambda: nn.Linear(4, 8), down=lambda: nn.Linear(8, 4))
+):
     """Writes running statistics, draws, and returns a loss."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return nn.functional.dropout(self.down(self.norm(self.up(x)).relu()), 0.3).pow(2).sum()
 
 
-class Many(parent(a=lambda: nn.Linear(3, 3), b=lambda: nn.Linear(3, 2), n=lambda: torch.zeros((), dtype=torch.long))):
+class Many(
+    parent(
+        a=lambda: nn.Linear(3, 3),
+        b=lambda: nn.Linear(3, 2),
+        n=lambda: torch.zeros((), dtype=torch.long),
+    )
+):
     """Returns all that can be returned."""
 
     def forward(self, x: torch.Tensor, *, k: int = 2) -> dict[str, Any]:
@@ -106,7 +118,9 @@ def test_it_trains_as_eager(policy: str, optimizer: Optimizer) -> None:
 def test_the_loss_of_an_exported_joint_program_is_scaled_inside() -> None:
     """As in eager: to multiply the gradients instead gives other last bits, and other numbers where they underflow."""
     eager = parent(up=lambda: nn.Linear(4, 8), down=lambda: nn.Linear(8, 1))
-    model = type("Loss", (eager,), {"forward": lambda self, x: self.down(self.up(x).relu()).pow(2).mean()})()
+    model = type(
+        "Loss", (eager,), {"forward": lambda self, x: self.down(self.up(x).relu()).pow(2).mean()}
+    )()
     ep = torch.export.export(copy.deepcopy(model), (torch.randn(5, 4),))
     module = px.training_module(px.import_ep(_export_forward_backward(ep)))
     x = torch.randn(5, 4)
@@ -154,13 +168,21 @@ def tied() -> nn.Module:
 
 
 def wide() -> nn.Module:
-    return nn.Sequential(nn.Linear(33, 17), nn.Flatten(0), nn.Unflatten(0, (5, 7, 17)), nn.Linear(17, 9), nn.Flatten(0, 1))
+    return nn.Sequential(
+        nn.Linear(33, 17),
+        nn.Flatten(0),
+        nn.Unflatten(0, (5, 7, 17)),
+        nn.Linear(17, 9),
+        nn.Flatten(0, 1),
+    )
 
 
 def of_others(module: Any, x: torch.Tensor) -> Any:
     """Run a module with other parameters, and return their gradients."""
     torch.manual_seed(1)
-    others = {name: torch.randn_like(value).requires_grad_() for name, value in module.named_parameters()}
+    others = {
+        name: torch.randn_like(value).requires_grad_() for name, value in module.named_parameters()
+    }
     torch.autograd.backward(torch.func.functional_call(module, others, (x,)).sum())
     return [value.grad for value in others.values()]
 
@@ -181,7 +203,9 @@ def again(module: Any, x: torch.Tensor, *, reentrant: bool) -> None:
 
 
 def of_results(*pick: int) -> Run:
-    return lambda module, x: torch.autograd.backward(sum(((n + 1) * (module(x)[n] ** 2).sum() for n in pick), torch.zeros(())))
+    return lambda module, x: torch.autograd.backward(
+        sum(((n + 1) * (module(x)[n] ** 2).sum() for n in pick), torch.zeros(()))
+    )
 
 
 def reduced(reduce: Callable[[torch.Tensor], torch.Tensor]) -> Run:
@@ -197,7 +221,11 @@ AS_EAGER: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], Run]] = {
     "the gradient of a mean": (wide, (5, 7, 33), reduced(torch.mean)),
     "the gradient of a sum": (wide, (5, 7, 33), reduced(torch.sum)),
     "the gradient of a part": (wide, (5, 7, 33), reduced(lambda y: y[0].mean())),
-    "a kernel for contiguous gradients": (lambda: nn.Sequential(nn.Linear(8, 8), nn.GroupNorm(2, 8)), (6, 8), reduced(torch.sum)),
+    "a kernel for contiguous gradients": (
+        lambda: nn.Sequential(nn.Linear(8, 8), nn.GroupNorm(2, 8)),
+        (6, 8),
+        reduced(torch.sum),
+    ),
     "tied": (tied, (2, 3), reduced(torch.sum)),
     "in float64": (mlp, (2, 3), converted(torch.float64)),
     "in bfloat16": (mlp, (2, 3), converted(torch.bfloat16)),
@@ -240,19 +268,47 @@ def test_refusals() -> None:
     x = torch.randn(2, 3, requires_grad=True)
     module = trained(mlp(), x)
     loss = parent(w=lambda: nn.Parameter(torch.ones(3)))
-    ep = torch.export.export(type("Loss", (loss,), {"forward": lambda self, x: (self.w * x).sum()})(), (torch.ones(3),))
+    ep = torch.export.export(
+        type("Loss", (loss,), {"forward": lambda self, x: (self.w * x).sum()})(), (torch.ones(3),)
+    )
     joint = px.import_ep(_export_forward_backward(ep))
-    one = next(node for node in joint.main.nodes if isinstance(node.do, px.Op) and node.do.name == "aten.full_like.default")
-    nodes = tuple(evolve(node, args=(node.args[0], 2)) if node is one else node for node in joint.main.nodes)
+    one = next(
+        node
+        for node in joint.main.nodes
+        if isinstance(node.do, px.Op) and node.do.name == "aten.full_like.default"
+    )
+    nodes = tuple(
+        evolve(node, args=(node.args[0], 2)) if node is one else node for node in joint.main.nodes
+    )
     unseeded = joint.with_main(evolve(joint.main, nodes=nodes))
     (gradient,) = torch.autograd.grad(module(x).pow(2).sum(), x, create_graph=True)
     repeats = trained(Repeats(), torch.randn(3, requires_grad=True))
     cases: list[tuple[Callable[[], Any], type[Exception], str]] = [
-        (lambda: px.training_module(px.import_ep(ep)), px.errors.ArgumentError, "takes a joint program.*capture_joint"),
-        (lambda: px.training_module(mlp()), px.errors.ArgumentError, "takes a purefx Program, not a"),  # type: ignore[arg-type]
-        (lambda: px.training_module(unseeded), px.errors.UnsupportedProgram, "do not all start at one node"),
-        (lambda: module.get_submodule("0").register_forward_hook(print), px.errors.UnsupportedProgram, "its operators are in"),
-        (lambda: repeats(torch.randn(3, requires_grad=True))[0].mul_(2), RuntimeError, "is a view and is being modified inplace"),
+        (
+            lambda: px.training_module(px.import_ep(ep)),
+            px.errors.ArgumentError,
+            "takes a joint program.*capture_joint",
+        ),
+        (
+            lambda: px.training_module(mlp()),
+            px.errors.ArgumentError,
+            "takes a purefx Program, not a",
+        ),  # type: ignore[arg-type]
+        (
+            lambda: px.training_module(unseeded),
+            px.errors.UnsupportedProgram,
+            "do not all start at one node",
+        ),
+        (
+            lambda: module.get_submodule("0").register_forward_hook(print),
+            px.errors.UnsupportedProgram,
+            "its operators are in",
+        ),
+        (
+            lambda: repeats(torch.randn(3, requires_grad=True))[0].mul_(2),
+            RuntimeError,
+            "is a view and is being modified inplace",
+        ),
         (lambda: torch.autograd.backward(gradient.sum()), RuntimeError, "once_differentiable"),
     ]
     for call, kind, said in cases:
@@ -278,13 +334,19 @@ def test_saved_memory_goes_with_its_last_use(policy: str) -> None:
     torch.autograd.backward(loss)
     del loss
     gc.collect()
-    left = [storage for ref in seen if (storage := ref()) is not None and storage.data_ptr() not in state]
+    left = [
+        storage
+        for ref in seen
+        if (storage := ref()) is not None and storage.data_ptr() not in state
+    ]
     assert seen
     assert left == []
 
 
 def test_what_a_backward_needs_is_not_changed_in_between() -> None:
-    module = trained(nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 1), nn.Sigmoid()), torch.randn(2, 3))
+    module = trained(
+        nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 1), nn.Sigmoid()), torch.randn(2, 3)
+    )
     x = torch.randn(2, 3)
     weight = module.get_parameter("1.weight").detach()
     changes: tuple[Callable[[torch.Tensor], Any], ...] = (
@@ -319,10 +381,16 @@ def test_gradients_that_the_program_does_not_have_are_refused() -> None:
     eager = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 1))
     eager[0].bias.requires_grad_(False)
     module = trained(eager, torch.randn(2, 3))
-    with pytest.raises(px.errors.InputValueError, match=r"argument input requires a gradient.*pass input.detach\(\)"):
+    with pytest.raises(
+        px.errors.InputValueError,
+        match=r"argument input requires a gradient.*pass input.detach\(\)",
+    ):
         module(torch.randn(2, 3, requires_grad=True))
     module.requires_grad_(True)
-    with pytest.raises(px.errors.UnsupportedProgram, match=r"^0.bias requires a gradient, but did not when .* captured"):
+    with pytest.raises(
+        px.errors.UnsupportedProgram,
+        match=r"^0.bias requires a gradient, but did not when .* captured",
+    ):
         module(torch.randn(2, 3))
     with torch.no_grad():
         assert module(torch.randn(2, 3, requires_grad=True)).shape == (2, 1)
@@ -391,25 +459,39 @@ def test_it_is_wrapped_for_data_parallel_training() -> None:
         talk.destroy_process_group()
 
 
-@pytest.mark.filterwarnings("ignore:TF32 acceleration on top of oneDNN:UserWarning")  # torch says that of any use of flags
+@pytest.mark.filterwarnings(
+    "ignore:TF32 acceleration on top of oneDNN:UserWarning"
+)  # torch says that of any use of flags
 def test_operators_that_look_at_the_gradient_mode() -> None:
     """mkldnn's recurrent layer keeps a workspace for its backward where gradients are on: never inside of an autograd node."""
     eager, x = nn.LSTM(3, 2, batch_first=True), torch.randn(2, 4, 3)
-    if any("aten.mkldnn_rnn_layer.default" in str(node.do) for node in px.training.capture_joint(eager, (x,)).main.nodes):
-        with pytest.raises(px.errors.UnsupportedProgram, match=r"mkldnn_rnn_layer.*mkldnn.flags\(enabled=False\)"):
+    if any(
+        "aten.mkldnn_rnn_layer.default" in str(node.do)
+        for node in px.training.capture_joint(eager, (x,)).main.nodes
+    ):
+        with pytest.raises(
+            px.errors.UnsupportedProgram, match=r"mkldnn_rnn_layer.*mkldnn.flags\(enabled=False\)"
+        ):
             trained(eager, x)
     with torch.backends.mkldnn.flags(enabled=False):
         module = trained(eager, x)
         for one in (eager, module):
             one(x)[0].square().sum().backward()
-    assert all(torch.equal(mine.grad, theirs.grad) for mine, theirs in zip(module.parameters(), eager.parameters(), strict=True))
+    assert all(
+        torch.equal(mine.grad, theirs.grad)
+        for mine, theirs in zip(module.parameters(), eager.parameters(), strict=True)
+    )
 
 
 COMPILERS = ["eager", "aot_eager", pytest.param("inductor", marks=pytest.mark.deep)]
 
 
-@pytest.mark.filterwarnings("ignore:.*script_method:DeprecationWarning")  # inductor does that when it is imported
-@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # Dynamo does that of any function
+@pytest.mark.filterwarnings(
+    "ignore:.*script_method:DeprecationWarning"
+)  # inductor does that when it is imported
+@pytest.mark.filterwarnings(
+    "ignore:.*should not be instantiated:DeprecationWarning"
+)  # Dynamo does that of any function
 @pytest.mark.parametrize("backend", COMPILERS)
 def test_it_compiles_without_a_break(backend: str) -> None:
     torch.compiler.reset()
@@ -433,7 +515,9 @@ class CausalLoss(nn.Module):
         self.of = of
 
     def forward(self, input_ids: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        return nn.functional.cross_entropy(self.of(input_ids=input_ids).logits.flatten(0, 1), labels.flatten())
+        return nn.functional.cross_entropy(
+            self.of(input_ids=input_ids).logits.flatten(0, 1), labels.flatten()
+        )
 
 
 @pytest.mark.slow
@@ -442,7 +526,10 @@ def test_steps_of_llama_equal_eagers() -> None:
     """Under every policy, with both optimizers."""
     example = llama(2)
     eager = CausalLoss(example.build())
-    batches = [(example.inputs(seed)[1]["input_ids"], example.inputs(seed + 100)[1]["input_ids"]) for seed in range(4)]
+    batches = [
+        (example.inputs(seed)[1]["input_ids"], example.inputs(seed + 100)[1]["input_ids"])
+        for seed in range(4)
+    ]
     joint = px.training.capture_joint(eager, batches[0])
 
     def losses(module: nn.Module, optimizer: Optimizer) -> list[float]:

@@ -24,7 +24,10 @@ class Plain(nn.Module):
         seen = torch.ones(5, 5, dtype=torch.bool).tril()
         self.register_buffer("seen", seen)
         self.register_buffer("bias", torch.zeros(5, 5).masked_fill(seen.logical_not(), -math.inf))
-        self.w, self.b = nn.Parameter(torch.linspace(1, 2, 4)), nn.Parameter(torch.linspace(-1, 1, 4))
+        self.w, self.b = (
+            nn.Parameter(torch.linspace(1, 2, 4)),
+            nn.Parameter(torch.linspace(-1, 1, 4)),
+        )
         self.full, self.act = nn.Linear(4, 4), nn.ReLU()
 
     def forward(self, *args: Tensor) -> Any:
@@ -48,10 +51,14 @@ def applied(rules: px.RuleSet, program: px.Program) -> tuple[px.Program, list[st
     return result, [label.split()[1] for label in fuel.labels]
 
 
-def assert_equal(program: px.Program, model: nn.Module, args: tuple[Tensor, ...], tolerance: float) -> None:
+def assert_equal(
+    program: px.Program, model: nn.Module, args: tuple[Tensor, ...], tolerance: float
+) -> None:
     lowered, eager = px.lower(px.transform(program)), copy.deepcopy(model)
     for seed in range(2):
         torch.manual_seed(seed)
         mine = lowered(*copy.deepcopy(args))
         torch.manual_seed(seed)
-        torch.testing.assert_close(mine, eager(*copy.deepcopy(args)), rtol=tolerance, atol=tolerance, equal_nan=True)
+        torch.testing.assert_close(
+            mine, eager(*copy.deepcopy(args)), rtol=tolerance, atol=tolerance, equal_nan=True
+        )

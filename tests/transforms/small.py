@@ -32,12 +32,16 @@ def number(shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Meta:
 def tree(graphs: str, *sections: str) -> px.Program:
     """Return a program that takes one value and gives one, from the text of its graphs and of its other sections."""
     given = ("takes {\nuser x: f32[2]\n}", "gives {\nuser\n}", *sections, dedent(graphs))
-    program = px.parse(re.sub(r"(out_spec .*\n)}\nsignatures {\n", r"\1", "\n".join(["program {", *given, "}"])))
+    program = px.parse(
+        re.sub(r"(out_spec .*\n)}\nsignatures {\n", r"\1", "\n".join(["program {", *given, "}"]))
+    )
     assert px.verify(program) == ()
     return program
 
 
-def split_tree(graphs: str, *sections: str, takes: str = "user x: f32[2]", gives: int = 1) -> px.Program:
+def split_tree(
+    graphs: str, *sections: str, takes: str = "user x: f32[2]", gives: int = 1
+) -> px.Program:
     """Return a split program from the text of its graphs; every module that the root calls is a part."""
     root = graphs[graphs.index('@""') :].partition("}")[0]
     names = dict.fromkeys(re.findall(r"call @\w+\(.*\) as (\w+)", root))
@@ -50,10 +54,14 @@ def split_tree(graphs: str, *sections: str, takes: str = "user x: f32[2]", gives
 
 def shown(program: px.Program, *names: str) -> str:
     """Return some graphs as text, all if none is named."""
-    return "\n".join(print_graph(program.graphs[name], name=name) for name in names or program.order)
+    return "\n".join(
+        print_graph(program.graphs[name], name=name) for name in names or program.order
+    )
 
 
-def preserved(frame: str, names: str = "(x)", in_spec: str = "((*,), {})", out_spec: str = "*") -> str:
+def preserved(
+    frame: str, names: str = "(x)", in_spec: str = "((*,), {})", out_spec: str = "*"
+) -> str:
     """Return the section of a preserved call signature."""
     return f"signatures {{\n{frame}: names {names} in_spec {in_spec} out_spec {out_spec}\n}}"
 
@@ -78,7 +86,9 @@ def symbolic() -> tuple[torch.Tensor, torch.Tensor]:
             return x + 1, y + 1
 
     sizes = {name: {0: torch.export.Dim.AUTO} for name in "xy"}
-    found = torch.export.export(Pair(), (torch.ones(3), torch.ones(4)), dynamic_shapes=sizes).graph.nodes
+    found = torch.export.export(
+        Pair(), (torch.ones(3), torch.ones(4)), dynamic_shapes=sizes
+    ).graph.nodes
     first, second = (node.meta["val"] for node in found if node.op == "placeholder")
     return first, second
 
@@ -88,7 +98,9 @@ def lines(program: px.Program) -> list[str]:
     return [" ".join(line.split()) for line in shown(program, "").splitlines()[1:-1]]
 
 
-def calling(nodes: str, *more: str, metas: Mapping[str, Mapping[str, Any]] | None = None) -> px.Program:
+def calling(
+    nodes: str, *more: str, metas: Mapping[str, Mapping[str, Any]] | None = None
+) -> px.Program:
     """Return a program of these nodes, with the buffers ``c.n`` and ``c.m``; the first call of ``c`` is preserved, and more."""
     state = "state {\nbuffer c.n: f32[2]\nbuffer c.m: f32[2]\n}"
     return told(tree('graph @""(x) {\n' + nodes + "\n}", state, preserved("c"), *more), metas or {})

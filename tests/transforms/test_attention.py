@@ -30,7 +30,11 @@ BIAS = torch.randn(2, 1, 5, 5)
 KEPT = torch.tensor([[1, 1, 0, 1, 0], [0, 1, 1, 1, 1]])
 
 
-class Attention(parent(causal=lambda: torch.ones(5, 5, dtype=torch.bool).tril(), bias=BIAS.clone, kept=KEPT.clone)):
+class Attention(
+    parent(
+        causal=lambda: torch.ones(5, 5, dtype=torch.bool).tril(), bias=BIAS.clone, kept=KEPT.clone
+    )
+):
     """Attention as a function of queries, keys and values, with masks."""
 
     def __init__(self, function: Function) -> None:
@@ -56,13 +60,17 @@ def drop(x: Tensor) -> Tensor:
 
 def hidden(m: Any, scores: Tensor) -> Tensor:
     """The scores of keys that are kept."""
-    return scores.masked_fill((m.kept == 0).view(2, 1, 1, 5).expand_as(scores), torch.full((), -INF, dtype=scores.dtype))
+    return scores.masked_fill(
+        (m.kept == 0).view(2, 1, 1, 5).expand_as(scores), torch.full((), -INF, dtype=scores.dtype)
+    )
 
 
 def seen(m: Any, scores: Tensor) -> Tensor:
     """The scores of earlier positions, the lowest number elsewhere."""
     scores = scores / torch.full([], 3.0, dtype=scores.dtype)
-    return torch.where(m.causal, scores, torch.full((), torch.finfo(scores.dtype).min, dtype=scores.dtype))
+    return torch.where(
+        m.causal, scores, torch.full((), torch.finfo(scores.dtype).min, dtype=scores.dtype)
+    )
 
 
 def over_heads(m: Any, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -128,9 +136,14 @@ DTYPES = {family: DTYPE[: 1 + (int(family.split()[0]) in HALVES)] for family in 
 CASES = [(family, dtype) for family, dtypes in DTYPES.items() for dtype in dtypes]
 
 
-@pytest.mark.parametrize(("family", "dtype"), CASES, ids=[f"{family}-{dtype}" for family, dtype in CASES])
+@pytest.mark.parametrize(
+    ("family", "dtype"), CASES, ids=[f"{family}-{dtype}" for family, dtype in CASES]
+)
 def test_a_family_of_inductor(family: str, dtype: torch.dtype) -> None:
-    model, args = Attention(FAMILIES[family]).to(dtype), tuple([each.to(dtype) for each in (Q, K, V)])
+    model, args = (
+        Attention(FAMILIES[family]).to(dtype),
+        tuple([each.to(dtype) for each in (Q, K, V)]),
+    )
     result, _ = applied(rules.attention, imported(model, *args))
     names = [node.do.name for _, node in result.nodes() if isinstance(node.do, px.Op)]
     assert not [name for name in names if "softmax" in name or "matmul" in name or "bmm" in name]

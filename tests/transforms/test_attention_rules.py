@@ -19,7 +19,12 @@ INF = math.inf
 LOWEST_HALF = torch.finfo(torch.float16).min
 
 torch.manual_seed(0)
-Q, K, V, BIAS = torch.randn(2, 3, 5, 8), torch.randn(2, 3, 5, 8), torch.randn(2, 3, 5, 8), torch.randn(2, 1, 5, 5)
+Q, K, V, BIAS = (
+    torch.randn(2, 3, 5, 8),
+    torch.randn(2, 3, 5, 8),
+    torch.randn(2, 3, 5, 8),
+    torch.randn(2, 1, 5, 5),
+)
 QKV = (Q, K, V, BIAS)
 
 
@@ -84,7 +89,12 @@ def test_a_number_that_is_too_large_for_half_precision_hides(fill: float, is_hid
 
     def attended(m: Any, q: Tensor, k: Tensor, v: Tensor, b: Tensor) -> Tensor:
         scores = q @ turned(k) / 8.0
-        return soft(torch.where(b > 1, fill, scores) if is_hidden else torch.where(b > -1, scores, fill)) @ v
+        return (
+            soft(
+                torch.where(b > 1, fill, scores) if is_hidden else torch.where(b > -1, scores, fill)
+            )
+            @ v
+        )
 
     model = Plain(half(attended))
     result, names = applied(rules.attention, imported(model, *QKV))

@@ -50,8 +50,14 @@ def test_a_body_that_others_call_is_left_to_them() -> None:
         "d = call @s0(c) as s3",
         "return (d,)",
     ]
-    every_call_changes = "\na = call @s0(x) as s0\nb = call @s0(a) as s1\nc = call @s2(b, x) as s2\nreturn (c,)\n"
-    assert [part.graph for part in px.parts(relayed(every_call_changes, NEG, ADD))] == ["s0_1", "s0", "s2"]
+    every_call_changes = (
+        "\na = call @s0(x) as s0\nb = call @s0(a) as s1\nc = call @s2(b, x) as s2\nreturn (c,)\n"
+    )
+    assert [part.graph for part in px.parts(relayed(every_call_changes, NEG, ADD))] == [
+        "s0_1",
+        "s0",
+        "s2",
+    ]
 
 
 def test_a_result_that_was_taken_twice_is_taken_once() -> None:
@@ -74,7 +80,9 @@ def test_a_result_that_was_taken_twice_is_taken_once() -> None:
           return (b, c)
         }""",
     )
-    assert [line for line in lines(result) if "getitem(p, 0)" in line] == ["a = operator.getitem(p, 0)"]
+    assert [line for line in lines(result) if "getitem(p, 0)" in line] == [
+        "a = operator.getitem(p, 0)"
+    ]
 
 
 CHAIN = """
@@ -104,7 +112,10 @@ def test_a_chain_of_numbers_is_computed_where_it_is_used() -> None:
     result = px.move_non_tensor_nodes(split_tree(CHAIN))
     assert px.verify(result) == ()
     assert px.move_non_tensor_nodes(result) is result
-    names = {part.name: [node.name for node in result.graphs[part.graph].nodes] for part in px.parts(result)}
+    names = {
+        part.name: [node.name for node in result.graphs[part.graph].nodes]
+        for part in px.parts(result)
+    }
     assert names == {"s0": ["size", "w"], "s1": ["size_1", "twice_1", "more_1", "a"]}
 
 
@@ -134,11 +145,17 @@ STAYING = """
     ("first", "between", "last"),
     [
         (["size = aten.sum.default(x)"], "aten.neg.default(x)", "Tensor"),
-        (["t = aten.sum.default(x)", "size = aten.item.default(t)", "v = aten.neg_.default(t)"], "aten.neg.default(x)", "Scalar"),
+        (
+            ["t = aten.sum.default(x)", "size = aten.item.default(t)", "v = aten.neg_.default(t)"],
+            "aten.neg.default(x)",
+            "Scalar",
+        ),
         (["size = aten.item.default(x)"], "aten.add_.Scalar(x, 1)", "Scalar"),
     ],
     ids=["a tensor", "read before a write in its part", "read before a write of a part between"],
 )
 def test_what_cannot_be_computed_elsewhere_stays(first: list[str], between: str, last: str) -> None:
-    program = split_tree(STAYING.replace("FIRST", "\n".join(first)).replace("BETWEEN", between).replace("LAST", last))
+    program = split_tree(
+        STAYING.replace("FIRST", "\n".join(first)).replace("BETWEEN", between).replace("LAST", last)
+    )
     assert px.move_non_tensor_nodes(program) is program

@@ -18,7 +18,8 @@ TANH = px.Op("aten.tanh.default", target=torch.ops.aten.tanh.default)
 def soften(program: px.Program, *, fuel: px.Fuel) -> px.Program:
     """A user's own transformation that knows fuel."""
     nodes = [
-        attrs.evolve(node, do=TANH) if node.do == NEG and fuel.burn("soften", node.name) else node for node in program.main.nodes
+        attrs.evolve(node, do=TANH) if node.do == NEG and fuel.burn("soften", node.name) else node
+        for node in program.main.nodes
     ]
     if nodes == list(program.main.nodes):
         return program
@@ -76,14 +77,20 @@ def test_a_real_model_is_searched_through_the_whole_pipeline() -> None:
 
     def is_wrong(result: px.Program) -> bool:
         given = px.lower(result)(x)
-        return not all(torch.equal(mine, theirs) for mine, theirs in zip(given, expected, strict=True))
+        return not all(
+            torch.equal(mine, theirs) for mine, theirs in zip(given, expected, strict=True)
+        )
 
     assert px.bisect(program, px.DEFAULT, is_wrong) is None
-    merged = px.bisect(program, px.DEFAULT, lambda result: any(step.name == "deduplicate" for step in result.trail))
+    merged = px.bisect(
+        program, px.DEFAULT, lambda result: any(step.name == "deduplicate" for step in result.trail)
+    )
     assert merged is not None and merged.transformation == "deduplicate"
     assert merged.label.startswith("merge equal bodies, ")
     outlined = px.bisect(program, px.DEFAULT, lambda result: len(result.graphs) > 1)
-    assert outlined is not None and str(outlined).startswith(f"rewrite {outlined.number} (outline): cut out ")
+    assert outlined is not None and str(outlined).startswith(
+        f"rewrite {outlined.number} (outline): cut out "
+    )
     assert not px.verify(outlined.before) and not px.verify(outlined.after)
 
 
@@ -92,12 +99,22 @@ def test_a_step_without_fuel_is_one_rewrite_of_a_pipeline() -> None:
 
     def hardens(program: px.Program) -> px.Program:
         nodes = tuple(attrs.evolve(node, do=NEG) for node in program.main.nodes)
-        return program if nodes == program.main.nodes else program.with_main(attrs.evolve(program.main, nodes=nodes))
+        return (
+            program
+            if nodes == program.main.nodes
+            else program.with_main(attrs.evolve(program.main, nodes=nodes))
+        )
 
-    found = px.bisect(chain(4), (soften, hardens), lambda result: len(result.trail) == 1 and not softened(result))
+    found = px.bisect(
+        chain(4), (soften, hardens), lambda result: len(result.trail) == 1 and not softened(result)
+    )
     assert found is not None
     assert str(found) == "rewrite 5 (hardens): all that it does"
     transformation = px.transformation()(hardens)
-    found = px.bisect(chain(4), (soften, transformation), lambda result: len(result.trail) == 2 and not softened(result))
+    found = px.bisect(
+        chain(4),
+        (soften, transformation),
+        lambda result: len(result.trail) == 2 and not softened(result),
+    )
     assert found is not None
     assert str(found) == "rewrite 5 (hardens): all that it does"

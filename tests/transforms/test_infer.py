@@ -27,12 +27,21 @@ class Chain(torch.nn.Module):
 
 def edited(program: px.Program, name: str, **changes: Any) -> px.Program:
     """Return a program in which a node of the root is another; its meta stays."""
-    return program.with_main(program.main.with_nodes([evolve(n, **changes) if n.name == name else n for n in program.main.nodes]))
+    return program.with_main(
+        program.main.with_nodes(
+            [evolve(n, **changes) if n.name == name else n for n in program.main.nodes]
+        )
+    )
 
 
 def bare(program: px.Program, *names: str) -> px.Program:
     """Return a program without the values of some nodes, or of all nodes and inputs."""
-    kept = [name for graph in program.graphs.values() for name in graph.by_name if names and name not in names]
+    kept = [
+        name
+        for graph in program.graphs.values()
+        for name in graph.by_name
+        if names and name not in names
+    ]
     return program.with_graphs({
         key: px.Graph(
             graph.inputs if names else tuple([px.Input(formal.name) for formal in graph.inputs]),
@@ -47,7 +56,9 @@ def said(program: px.Program, graph: str = "") -> dict[str, str]:
     """Return types and sizes by name."""
     values = {node.name: node.meta.get("val") for node in program.graphs[graph].nodes}
     return {
-        name: f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}" if isinstance(value, torch.Tensor) else str(value)
+        name: f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
+        if isinstance(value, torch.Tensor)
+        else str(value)
         for name, value in values.items()
     }
 
@@ -69,9 +80,15 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.mark.parametrize("how", ["named", "bare"])
 def test_only_what_depends_on_an_edit_is_asked(how: str, asked: list[str]) -> None:
     program = px.import_ep(exported(Chain(), torch.ones(4, 2), dynamic_shapes=ROWS))
-    cast = next(node for node in program.main.nodes if type(node.do) is px.Op and node.do.name.startswith("aten.to."))
+    cast = next(
+        node
+        for node in program.main.nodes
+        if type(node.do) is px.Op and node.do.name.startswith("aten.to.")
+    )
     half = edited(program, cast.name, args=(cast.args[0], torch.float16))
-    result = px.infer(half, changed=[cast.name]) if how == "named" else px.infer(bare(half, cast.name))
+    result = (
+        px.infer(half, changed=[cast.name]) if how == "named" else px.infer(bare(half, cast.name))
+    )
     assert asked == [cast.name, "cos", "abs_1"]
     assert {said(result)[name] for name in asked} == {"float16 (s77, 2)"}
     for name in ("relu", "neg", "sin"):
@@ -89,12 +106,16 @@ class Resized(Block):
 
 
 def test_a_program_without_values_gets_those_of_the_export() -> None:
-    program = px.import_ep(exported(Resized(), torch.randn(3, 4), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},)))
+    program = px.import_ep(
+        exported(Resized(), torch.randn(3, 4), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},))
+    )
     for each in (program, px.transform(program)):
         result = px.infer(bare(each))
         assert result == each
         assert px.infer(result) is result
-        assert [said(result, graph) for graph in each.order] == [said(px.infer(each), graph) for graph in each.order]
+        assert [said(result, graph) for graph in each.order] == [
+            said(px.infer(each), graph) for graph in each.order
+        ]
         assert "(s77, s77)" in str([said(result, graph) for graph in each.order])
         module = px.to_ep(result).module()
         x = torch.randn(5, 4)
@@ -158,7 +179,10 @@ def test_what_can_not_be_known_stays_unknown() -> None:
         px.Node("d", NEG, (px.Ref("x"),)),
     ]
     result = px.infer(flat(nodes, px.Ref("d"), "x"))
-    assert (said(result), RUNS) == ({"a": "None", "b": "None", "c": "None", "d": "float32 (2,)"}, [])
+    assert (said(result), RUNS) == (
+        {"a": "None", "b": "None", "c": "None", "d": "float32 (2,)"},
+        [],
+    )
     assert px.infer(result) is result
     known = MappingProxyType({"val": result.main.by_name["d"].meta["val"], "stack_trace": "here"})
     told = px.infer(edited(result, "a", meta=known))
@@ -181,10 +205,14 @@ def test_a_body_of_an_operator_may_have_an_unknown_result() -> None:
     program = bare(px.import_ep(exported(TwoResults(), torch.ones(2))))
     (name,) = program.order[1:]
     kernel = op_of(torch.ops.purefx_infer.loud.default)
-    nodes = [node.evolve(do=kernel) if node.do == NEG else node for node in program.graphs[name].nodes]
+    nodes = [
+        node.evolve(do=kernel) if node.do == NEG else node for node in program.graphs[name].nodes
+    ]
     result = px.infer(program.with_graphs({name: program.graphs[name].with_nodes(nodes)}))
     values = [node.meta["val"] for _, node in result.nodes() if type(node.meta.get("val")) is tuple]
-    assert [{type(part).__name__ for part in value} for value in values] == [{"NoneType", "FakeTensor"}]
+    assert [{type(part).__name__ for part in value} for value in values] == [
+        {"NoneType", "FakeTensor"}
+    ]
     assert said(result)["relu"] == "float32 (2,)"
     assert px.infer(result) is result
 
@@ -208,7 +236,12 @@ def test_operators_that_return_their_operand_do_so_whatever_ran_before() -> None
 
 def test_strides_of_dimensions_of_size_1_choose_the_memory_format_of_a_result() -> None:
     plain = torch.ones(2, 1, 4, 4)
-    for x in (plain, plain.as_strided((2, 1, 4, 4), (16, 1, 4, 1))):  # one description: such strides have no meaning
+    for x in (
+        plain,
+        plain.as_strided((2, 1, 4, 4), (16, 1, 4, 1)),
+    ):  # one description: such strides have no meaning
         program = px.import_ep(exported(torch.nn.Conv2d(1, 8, 1), x))
-        made, again = [each.main.nodes[-1].meta["val"] for each in (program, px.infer(bare(program, "conv2d")))]
+        made, again = [
+            each.main.nodes[-1].meta["val"] for each in (program, px.infer(bare(program, "conv2d")))
+        ]
         assert made.stride() == again.stride()

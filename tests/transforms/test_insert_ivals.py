@@ -106,7 +106,10 @@ def test_contents_that_enter_a_call_unnamed_are_read_there() -> None:
         g = purefx.gives(z)  in c
         return (z,)
     """)
-    assert lines(px.insert_ivals(program))[4:6] == ["n_1 = get c.n in c", "z = aten.mul.Tensor(x, n_1) in c"]
+    assert lines(px.insert_ivals(program))[4:6] == [
+        "n_1 = get c.n in c",
+        "z = aten.mul.Tensor(x, n_1) in c",
+    ]
 
 
 # Which values are contents of state: told by the operator that the exporter decomposed, or else by their kind.
@@ -119,7 +122,10 @@ def made_from(*targets: str) -> Mapping[str, Any]:
     """Return the meta of a value of two numbers that was made from the first of these, and that from the next one."""
     history: list[Any] = []
     for target in reversed(targets):
-        history = [*[SimpleNamespace(target="aten.neg_.default")] * 2, SimpleNamespace(target=target, from_node=history)]
+        history = [
+            *[SimpleNamespace(target="aten.neg_.default")] * 2,
+            SimpleNamespace(target=target, from_node=history),
+        ]
     return {**TWO, "from_node": history}
 
 
@@ -165,7 +171,10 @@ def test_an_operator_that_wrote_one_operand_says_so() -> None:
     assert is_known(both, l=made_from("aten.add_.Tensor"))
     assert is_known(both, l=made_from("aten.add.Tensor", "aten.add_.Tensor"))
     assert is_known(both, l=made_from("add", "aten.add_.Tensor", "aten.add.Tensor"))
-    assert is_known(both, l=made_from("one.two", "no.such.operator", "aten.add_.Tensor.more", "aten.add_.Tensor"))
+    assert is_known(
+        both,
+        l=made_from("one.two", "no.such.operator", "aten.add_.Tensor.more", "aten.add_.Tensor"),
+    )
     assert not is_known(both, l=made_from("aten.add.Tensor"))
     assert not is_known(both, l=made_from("aten.add_.Tensor.more"))
     assert not is_known("aten.add.Tensor(k, m)", l=made_from("aten.add_.Tensor"))
@@ -218,4 +227,8 @@ def test_a_value_that_was_never_the_contents_stays_a_value() -> None:
     assert px.insert_ivals(program) is program
     for known in (TWO, made_from("aten.add_.Tensor")):
         result = px.insert_ivals(calling(HALF_WAY, metas={**metas, "m": known}))
-        assert lines(result)[3:6] == ["copy_ = aten.copy_.default(n, m) in c", "g = purefx.gives(x) in c", "n_1 = get c.n"]
+        assert lines(result)[3:6] == [
+            "copy_ = aten.copy_.default(n, m) in c",
+            "g = purefx.gives(x) in c",
+            "n_1 = get c.n",
+        ]

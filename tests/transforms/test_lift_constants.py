@@ -21,13 +21,19 @@ def test_a_rewrite_may_put_a_tensor_into_a_node() -> None:
     torch.manual_seed(0)
     tower = Tower(2)
     program = px.import_ep(exported(tower, torch.ones(3, 4)))
-    relus = [node for node in program.main.nodes if isinstance(node.do, px.Op) and node.do.name == "aten.relu.default"]
+    relus = [
+        node
+        for node in program.main.nodes
+        if isinstance(node.do, px.Op) and node.do.name == "aten.relu.default"
+    ]
     scale = torch.tensor(3.0)
     scaled = {node.name: evolve(node, do=MUL, args=(*node.args, scale)) for node in relus}
     nodes = tuple(scaled.get(node.name, node) for node in program.main.nodes)
     dirty = program.with_main(evolve(program.main, nodes=nodes))
     found = px.verify(dirty)
-    assert {violation.rule for violation in found} == {"argument-kinds"} and "lift_constants" in found[0].advice
+    assert {violation.rule for violation in found} == {
+        "argument-kinds"
+    } and "lift_constants" in found[0].advice
     clean = px.lift_constants(dirty)
     assert px.verify(clean) == ()
     assert clean.state.order[-1] == "_constant0" and len(clean.state) == len(program.state) + 1
@@ -68,13 +74,16 @@ def test_one_object_is_one_tensor_wherever_it_stands() -> None:
 def test_state_that_is_there_already_is_read() -> None:
     slot = px.ir.Slot(px.ir.SlotKind.BUFFER, torch.ones(2), 0, 0)
     state = px.ir.State(("a.w",), px.ir.pmap({"a.w": slot}))
-    clean = px.lift_constants(flat([px.Node("y", MUL, (px.Ref("x"), slot.value))], px.Ref("y"), "x", state=state))
+    clean = px.lift_constants(
+        flat([px.Node("y", MUL, (px.Ref("x"), slot.value))], px.Ref("y"), "x", state=state)
+    )
     assert clean.state is state and clean.main.nodes[0].do == px.Get("a.w")
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.skipif(
-    "fbgemm" not in torch.backends.quantized.supported_engines, reason="torch packs weights for fbgemm only on x86"
+    "fbgemm" not in torch.backends.quantized.supported_engines,
+    reason="torch packs weights for fbgemm only on x86",
 )
 def test_script_objects() -> None:
     """A script object that two nodes use is one constant, though it is an argument that a program may have."""

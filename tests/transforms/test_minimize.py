@@ -36,7 +36,10 @@ def with_nodes(change: Callable[[px.Node], px.Node]) -> Rewrite:
     def rewrite(program: px.Program) -> px.Program:
         graphs = {name: program.graphs[name] for name in program.order}
         return program.with_graphs(
-            {name: graph.with_nodes([change(node) for node in graph.nodes]) for name, graph in graphs.items()}
+            {
+                name: graph.with_nodes([change(node) for node in graph.nodes])
+                for name, graph in graphs.items()
+            }
         )
 
     return rewrite
@@ -45,7 +48,9 @@ def with_nodes(change: Callable[[px.Node], px.Node]) -> Rewrite:
 def swapped(one: Any, other: Any, *, name: str | None = None) -> Rewrite:
     """Return a rewrite that puts one operator in the place of another, everywhere or at one node."""
     was, now = px.op(one), px.op(other)
-    return with_nodes(lambda node: node.evolve(do=now) if node.do == was and name in (None, node.name) else node)
+    return with_nodes(
+        lambda node: node.evolve(do=now) if node.do == was and name in (None, node.name) else node
+    )
 
 
 aten: Any = torch.ops.aten
@@ -96,13 +101,20 @@ def test_a_write_stays() -> None:
             return (seen.cos() + z).tanh() * y
 
     program = imported(Writes(), torch.randn(3), torch.randn(3))
-    left = check(program, is_wrong(swapped(aten.add_.Tensor, aten.add.Tensor)))  # does not write any more
+    left = check(
+        program, is_wrong(swapped(aten.add_.Tensor, aten.add.Tensor))
+    )  # does not write any more
     assert names(left) == ["aten.add_.Tensor"]
 
 
 class Branched(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.cond(x.sum() > 0, lambda x: (x.sin() * 2).relu() + 1, lambda x: x.cos(), (x.exp(),)) * 2
+        return (
+            torch.cond(
+                x.sum() > 0, lambda x: (x.sin() * 2).relu() + 1, lambda x: x.cos(), (x.exp(),)
+            )
+            * 2
+        )
 
 
 def test_a_branch_takes_the_place_of_its_operator() -> None:
@@ -155,12 +167,21 @@ def test_time_is_kept() -> None:
 
 def test_what_is_not_wrong_is_refused() -> None:
     program = imported(Block(), torch.randn(2, 4))
-    with pytest.raises(px.errors.MinimizeError, match=r"there is nothing to reduce: is_wrong.program. has to return True"):
+    with pytest.raises(
+        px.errors.MinimizeError,
+        match=r"there is nothing to reduce: is_wrong.program. has to return True",
+    ):
         px.minimize(program, lambda program: False)
-    with pytest.raises(px.errors.MinimizeError, match=r"is_wrong raised KeyError for the given program: 'x'; .* catch it"):
+    with pytest.raises(
+        px.errors.MinimizeError,
+        match=r"is_wrong raised KeyError for the given program: 'x'; .* catch it",
+    ):
         px.minimize(program, lambda program: {}["x"])
     with pytest.raises(px.errors.InvalidProgram):
-        px.minimize(program.with_main(evolve(program.main, output=(px.Ref("nothing"),))), lambda program: True)
+        px.minimize(
+            program.with_main(evolve(program.main, output=(px.Ref("nothing"),))),
+            lambda program: True,
+        )
 
 
 def tensors(program: px.Program) -> list[px.ir.TensorType]:
@@ -187,6 +208,10 @@ def test_dtypes_become_the_usual_ones() -> None:
         def forward(self, x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
             return x.relu().to(torch.float64)[at]
 
-    program = imported(Half(), torch.randn(3, dtype=torch.bfloat16), torch.ones(2, dtype=torch.int32))
-    left = check(program, lambda program: names(program)[-2:] == ["aten.to.dtype", "aten.index.Tensor"])
+    program = imported(
+        Half(), torch.randn(3, dtype=torch.bfloat16), torch.ones(2, dtype=torch.int32)
+    )
+    left = check(
+        program, lambda program: names(program)[-2:] == ["aten.to.dtype", "aten.index.Tensor"]
+    )
     assert {kind.dtype for kind in tensors(left)} == {torch.float32, torch.int64}

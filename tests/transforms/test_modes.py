@@ -14,12 +14,19 @@ from tests.models import parent
 
 SET_GRAD = "torch._C._set_grad_enabled"
 X = torch.linspace(-2, 2, 16).reshape(4, 4)
-TOKENS = {"off": f"{SET_GRAD}(False)", "on": f"{SET_GRAD}(True)", "half": 'torch.amp.autocast_mode._enter_autocast("cpu")'}
+TOKENS = {
+    "off": f"{SET_GRAD}(False)",
+    "on": f"{SET_GRAD}(True)",
+    "half": 'torch.amp.autocast_mode._enter_autocast("cpu")',
+}
 
 
 def between(*steps: str, result: str = "a") -> px.Program:
     """Return a program of steps: ``off`` and ``on`` set the gradient mode, others are lines of its graph."""
-    lines = [f"  m{number} = {TOKENS[step]}" if step in TOKENS else f"  {step}" for number, step in enumerate(steps)]
+    lines = [
+        f"  m{number} = {TOKENS[step]}" if step in TOKENS else f"  {step}"
+        for number, step in enumerate(steps)
+    ]
     head = 'program {\n takes {\n user x: f32[4, 4]\n }\n gives {\n user\n }\n graph @""(x) {\n'
     return px.parse("\n".join([head, *lines, f"  return ({result},)", " }\n}"]))
 
@@ -32,7 +39,9 @@ def bodies(program: px.Program) -> dict[str, list[str]]:
     flat = px.bodies_to_regions(result)
     assert px.verify(flat) == ()
     assert px.alpha_equal(px.regions_to_bodies(flat), result)
-    return {name: [node.name for node in graph.nodes] for name, graph in result.graphs.items() if name}
+    return {
+        name: [node.name for node in graph.nodes] for name, graph in result.graphs.items() if name
+    }
 
 
 A, B, C = "a = aten.exp.default(x)", "b = aten.sin.default(a)", "c = aten.cos.default(b)"
@@ -115,7 +124,10 @@ def test_graphs_of_torch_compile_mean_the_same() -> None:
     assert not [node for _, node in made.nodes() if getattr(node.do, "name", "") == SET_GRAD]
     for result in (made, px.bodies_to_regions(made)):
         given, expected = (), ()
-        mine, theirs = ([copy.deepcopy(one.detach()).requires_grad_(one.requires_grad) for one in inputs] for _ in range(2))
+        mine, theirs = (
+            [copy.deepcopy(one.detach()).requires_grad_(one.requires_grad) for one in inputs]
+            for _ in range(2)
+        )
         for call in range(3):
             torch.manual_seed(call)
             given = px.lower(result)(*mine)
@@ -125,6 +137,10 @@ def test_graphs_of_torch_compile_mean_the_same() -> None:
             assert [one.requires_grad for one in given] == [one.requires_grad for one in expected]
             torch.testing.assert_close(given, expected, rtol=0, atol=0)
         for outputs in (given, expected):
-            torch.stack([one.float().sum() for one in outputs if one.requires_grad]).sum().backward()
-        torch.testing.assert_close([one.grad for one in mine], [one.grad for one in theirs], rtol=0, atol=0)
+            torch.stack(
+                [one.float().sum() for one in outputs if one.requires_grad]
+            ).sum().backward()
+        torch.testing.assert_close(
+            [one.grad for one in mine], [one.grad for one in theirs], rtol=0, atol=0
+        )
         torch.testing.assert_close(mine, theirs, rtol=0, atol=0)

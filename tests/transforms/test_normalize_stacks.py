@@ -45,7 +45,9 @@ class Aliases(nn.Module):
         self.reaching = Reaching(self.items[1])
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.items[0](self.act2(self.b(self.act(self.a(x))))) + self.reaching(self.items[1](x))
+        return self.items[0](self.act2(self.b(self.act(self.a(x))))) + self.reaching(
+            self.items[1](x)
+        )
 
 
 class Regions(parent(lin=lambda: nn.Linear(4, 4))):
@@ -54,7 +56,9 @@ class Regions(parent(lin=lambda: nn.Linear(4, 4))):
     def forward(self, x: torch.Tensor) -> Any:
         with torch.no_grad():
             y = self.lin(x)
-        return torch.cond(x.sum() > 0, lambda t: t.sin(), lambda t: t.cos(), (y,)), {"k": [x, self.lin(y)]}
+        return torch.cond(x.sum() > 0, lambda t: t.sin(), lambda t: t.cos(), (y,)), {
+            "k": [x, self.lin(y)]
+        }
 
 
 MODELS: dict[str, tuple[nn.Module, int]] = {
@@ -72,7 +76,8 @@ def test_strict_and_non_strict_traces_say_the_same(name: str) -> None:
     module, count = MODELS[name]
     sizes = None if name in ("shared", "regions") else tuple([{0: torch.export.Dim.AUTO}] * count)
     traces = [
-        px.import_ep(torch.export.export(module, (X,) * count, dynamic_shapes=sizes, strict=strict)) for strict in (True, False)
+        px.import_ep(torch.export.export(module, (X,) * count, dynamic_shapes=sizes, strict=strict))
+        for strict in (True, False)
     ]
     normal = [px.sink_state(px.normalize_stacks(trace, aliases=module)) for trace in traces]
     assert px.alpha_equal(*normal), str(px.diff(*normal))
@@ -80,22 +85,33 @@ def test_strict_and_non_strict_traces_say_the_same(name: str) -> None:
         assert px.verify(result) == ()
         assert px.normalize_stacks(result, aliases=module) is result
         lowered = px.lower(px.transform(result))
-        assert behaviour_differences(lowered, module, [((X,) * count, {}), ((-X,) * count, {})], rtol=1e-6, atol=1e-6) == []
+        assert (
+            behaviour_differences(
+                lowered, module, [((X,) * count, {}), ((-X,) * count, {})], rtol=1e-6, atol=1e-6
+            )
+            == []
+        )
         assert list(lowered.state_dict()) == list(px.lower(trace).state_dict())
 
 
 def test_aliases_are_calls_of_one_module() -> None:
     program = px.import_ep(torch.export.export(Aliases(), (X,), strict=False))
-    assert {"b", "act2", "items.0"} <= {frame.path for node in program.main.nodes for frame in node.stack}
+    assert {"b", "act2", "items.0"} <= {
+        frame.path for node in program.main.nodes for frame in node.stack
+    }
     result = px.normalize_stacks(program, aliases=Aliases())
     assert [name for name, stack in stacks(result).items() if stack == "act@1"] == ["relu_3"]
     calls = [frame for node in result.main.nodes for frame in node.stack]
     assert {str(frame) for frame in calls if frame.path == "a"} == {"a", "a@1", "a@2"}
     assert not {"b", "act2", "items.0"} & {frame.path for frame in calls}
     sunk = px.normalize_stacks(px.sink_state(program), aliases=Aliases())
-    assert "b.up.weight" not in [node.do.slot for node in sunk.main.nodes if type(node.do) is px.Get]
+    assert "b.up.weight" not in [
+        node.do.slot for node in sunk.main.nodes if type(node.do) is px.Get
+    ]
     assert px.alpha_equal(sunk, px.sink_state(px.normalize_stacks(program, aliases=Aliases())))
-    assert behaviour_differences(px.lower(px.transform(sunk)), px.lower(program), [((X,), {})]) == []
+    assert (
+        behaviour_differences(px.lower(px.transform(sunk)), px.lower(program), [((X,), {})]) == []
+    )
 
 
 def node(name: str, of: str, stack: tuple[px.Frame, ...] = (), **meta: Any) -> px.Node:
@@ -115,5 +131,10 @@ def test_what_no_call_can_be_is_mended() -> None:
     program = flat(nodes, px.Ref("d"), "x")
     assert px.verify(program) != ()
     result = px.normalize_stacks(program)
-    assert stacks(result) == {"a": "m / act", "b": "m@1 / act@1", "c": "m@1 / act@1", "d": "m / act"}
+    assert stacks(result) == {
+        "a": "m / act",
+        "b": "m@1 / act@1",
+        "c": "m@1 / act@1",
+        "d": "m / act",
+    }
     assert px.verify(result) == ()

@@ -72,7 +72,10 @@ def replaced(program: px.Program, path: str, by: nn.Module) -> list[nn.Module]:
 
 
 PLAIN = [(first, "plain") for first in (*BACK, *OTHERS)]
-DECOMPOSED = [(first, "decomposed") for first in ("to dtype", "type_as", "to twice", "sum_to_size", "a conversion")]
+DECOMPOSED = [
+    (first, "decomposed")
+    for first in ("to dtype", "type_as", "to twice", "sum_to_size", "a conversion")
+]
 
 
 @pytest.mark.parametrize(("first", "way"), PLAIN + DECOMPOSED)
@@ -106,7 +109,11 @@ UNCLEAR: dict[str, Callable[[Any, torch.Tensor], Any]] = {
     "twice": lambda p, x: torch.add(*[p.a(x)] * 2),
     "below, and returned": lambda p, x: x + p.inner(x),
 }
-WAYS = [("to dtype", "plain", "preserved"), ("flatten", "plain", "flat"), ("type_as", "decomposed", "preserved")]
+WAYS = [
+    ("to dtype", "plain", "preserved"),
+    ("flatten", "plain", "flat"),
+    ("type_as", "decomposed", "preserved"),
+]
 
 
 def casting(run: Callable[[Any, torch.Tensor], Any], back: Run) -> Any:
@@ -121,7 +128,9 @@ def casting(run: Callable[[Any, torch.Tensor], Any], back: Run) -> Any:
 
 @pytest.mark.parametrize(("back", "way", "signature"), WAYS)
 @pytest.mark.parametrize("uses", CLEAR)
-def test_a_result_that_is_the_argument_and_is_used_once_is_the_result(uses: str, back: str, way: str, signature: Any) -> None:
+def test_a_result_that_is_the_argument_and_is_used_once_is_the_result(
+    uses: str, back: str, way: str, signature: Any
+) -> None:
     model, new = casting(CLEAR[uses], BACK[back]), Casts(torch.neg)
     program = program_of(model, ("a",) if signature == "preserved" else (), way, (X,))
     model.a = new
@@ -133,7 +142,9 @@ def test_a_result_that_is_the_argument_and_is_used_once_is_the_result(uses: str,
 
 @pytest.mark.parametrize(("back", "way", "signature"), WAYS)
 @pytest.mark.parametrize("uses", UNCLEAR)
-def test_a_result_that_is_the_argument_is_not_guessed_at(uses: str, back: str, way: str, signature: Any) -> None:
+def test_a_result_that_is_the_argument_is_not_guessed_at(
+    uses: str, back: str, way: str, signature: Any
+) -> None:
     """``x + cast(x)`` is twice the same, and with another module it is not."""
     model = casting(UNCLEAR[uses], BACK[back])
     path = "a" if hasattr(model, "a") else "inner.a"
@@ -141,7 +152,9 @@ def test_a_result_that_is_the_argument_is_not_guessed_at(uses: str, back: str, w
     module = px.lower(program)
     with pytest.raises(px.errors.SwapError, match="the object that was passed to it"):
         put(module, path, Casts(torch.neg))
-    with pytest.raises(px.errors.SwapError, match=r'the object that was passed to it.*through="result"'):
+    with pytest.raises(
+        px.errors.SwapError, match=r'the object that was passed to it.*through="result"'
+    ):
         px.swap_modules(program, {path: Casts(torch.neg)}, signature=signature)
     torch.testing.assert_close(module(X), model(X), rtol=0, atol=0)
 
@@ -155,5 +168,9 @@ def test_who_swaps_may_say_what_later_uses_mean() -> None:
 
 
 def test_an_argument_that_is_given_back_in_a_body_and_is_used_once_is_the_result() -> None:
-    program = program_of(Parent(lambda p, x: p.m(x), m=Parent(lambda p, x: p.a(x).exp(), a=nn.Identity())), ("m.a",), args=(X,))
+    program = program_of(
+        Parent(lambda p, x: p.m(x), m=Parent(lambda p, x: p.a(x).exp(), a=nn.Identity())),
+        ("m.a",),
+        args=(X,),
+    )
     assert torch.equal(px.lower(px.swap_modules(program, {"m.a": Casts(torch.neg)}))(X), (-X).exp())

@@ -23,7 +23,12 @@ X = torch.linspace(-2, 2, 12).reshape(3, 4)
 
 def hooked(module: nn.Module) -> tuple[nn.Module, dict[str, Any]]:
     """Return a copy that records what each call of a module gives, copied when it does; calls are numbered as they begin."""
-    module, seen, times, calls = copy.deepcopy(module), dict[str, Any](), dict[str, int](), list[str]()
+    module, seen, times, calls = (
+        copy.deepcopy(module),
+        dict[str, Any](),
+        dict[str, int](),
+        list[str](),
+    )
 
     def enter(path: str) -> None:
         number = times[path] = times.get(path, -1) + 1
@@ -39,9 +44,17 @@ def hooked(module: nn.Module) -> tuple[nn.Module, dict[str, Any]]:
     return module, seen
 
 
-def agree(module: nn.Module, paths: str | list[str], *args: Any, preserve: tuple[str, ...] = (), **options: Any) -> list[str]:
+def agree(
+    module: nn.Module,
+    paths: str | list[str],
+    *args: Any,
+    preserve: tuple[str, ...] = (),
+    **options: Any,
+) -> list[str]:
     """Compare outputs, state and what is observed with hooks, flat and as a tree, over three calls; return what is observed."""
-    ep = torch.export.export(copy.deepcopy(module), args, preserve_module_call_signature=preserve, **options)
+    ep = torch.export.export(
+        copy.deepcopy(module), args, preserve_module_call_signature=preserve, **options
+    )
     names: list[list[str]] = []
     flat = [px.import_ep(each) for each in ([ep] if preserve else [ep, ep.run_decompositions({})])]
     for program in (*flat, *map(px.transform, flat)):
@@ -55,9 +68,15 @@ def agree(module: nn.Module, paths: str | list[str], *args: Any, preserve: tuple
             given = [arg * factor for arg in args]
             mine, found = lowered(*copy.deepcopy(given))
             theirs = eager(*copy.deepcopy(given))
-            for value, other in [(mine, theirs), *[(value, seen[path]) for path, value in found.items()]]:
+            for value, other in [
+                (mine, theirs),
+                *[(value, seen[path]) for path, value in found.items()],
+            ]:
                 pairs = zip(pytree.tree_leaves(value), pytree.tree_leaves(other), strict=True)
-                assert all(torch.equal(*pair) if isinstance(pair[1], torch.Tensor) else pair[0] is pair[1] for pair in pairs)
+                assert all(
+                    torch.equal(*pair) if isinstance(pair[1], torch.Tensor) else pair[0] is pair[1]
+                    for pair in pairs
+                )
             names.append(list(found))
         mine, theirs = lowered.state_dict(), eager.state_dict()
         assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
@@ -88,7 +107,9 @@ class Twice(parent(norm=lambda: nn.BatchNorm1d(4), linear=lambda: nn.Linear(4, 4
         return self.norm(self.linear(self.norm(x)))
 
 
-class Quiet(parent(front=lambda: nn.Sequential(nn.Linear(4, 4), nn.ReLU()), back=lambda: nn.Linear(4, 4))):
+class Quiet(
+    parent(front=lambda: nn.Sequential(nn.Linear(4, 4), nn.ReLU()), back=lambda: nn.Linear(4, 4))
+):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():
             y = self.front(x)
@@ -97,7 +118,11 @@ class Quiet(parent(front=lambda: nn.Sequential(nn.Linear(4, 4), nn.ReLU()), back
 
 CASES: dict[str, tuple[nn.Module, str | list[str], list[str]]] = {
     "one layer of several": (nn.Sequential(Block(), Block(), Block()), "1.down", ["1.down"]),
-    "at two depths": (nn.Sequential(Block(), Block()), ["0", "0.up", "1.down"], ["0", "0.up", "1.down"]),
+    "at two depths": (
+        nn.Sequential(Block(), Block()),
+        ["0", "0.up", "1.down"],
+        ["0", "0.up", "1.down"],
+    ),
     "called twice": (Several(), "block", ["block", "block@1"]),
     "two values": (Several(), "pair", ["pair"]),
     "below a shared one": (Several(), "rest.1.act", ["rest.1.act"]),
@@ -121,7 +146,14 @@ class Results(nn.Module):
 
     def forward(self, x: torch.Tensor, y: torch.Tensor) -> dict[str, Any]:
         z = x * 2
-        return {"sum": x + y, "pair": [z, (x.cos(), None)], "same": z, "given": y, "one": 1, "last": y.sin()}
+        return {
+            "sum": x + y,
+            "pair": [z, (x.cos(), None)],
+            "same": z,
+            "given": y,
+            "one": 1,
+            "last": y.sin(),
+        }
 
 
 class Within(parent(results=Results)):
@@ -143,7 +175,9 @@ def test_a_preserved_module_gives_all_that_it_returned(paths: str | list[str]) -
     """Also what nothing uses, constants and None, in the structure that it has: what a hook of eager gets."""
     preserved = ("results", "other", "within.results")
     assert agree(Callers(), paths, X, preserve=preserved)
-    program = px.transform(px.import_ep(torch.export.export(Callers(), (X,), preserve_module_call_signature=preserved)))
+    program = px.transform(
+        px.import_ep(torch.export.export(Callers(), (X,), preserve_module_call_signature=preserved))
+    )
     eager, seen = hooked(Callers())
     eager(X)
     for name, value in px.lower(px.observe(program, paths))(X)[1].items():
@@ -154,7 +188,9 @@ def test_a_preserved_module_gives_all_that_it_returned(paths: str | list[str]) -
 
 def test_nothing_inside_of_a_preserved_module_can_be_observed() -> None:
     ep = torch.export.export(Several(), (X,), preserve_module_call_signature=("block",))
-    with pytest.raises(px.errors.UnsupportedProgram, match=r"block.up is inside block, whose call signature"):
+    with pytest.raises(
+        px.errors.UnsupportedProgram, match=r"block.up is inside block, whose call signature"
+    ):
         px.observe(px.transform(px.import_ep(ep)), "block.up")
 
 
@@ -172,12 +208,17 @@ def test_what_is_observed_can_be_observed_again() -> None:
     assert torch.equal(first["0.up"], second["0.up"])
 
 
-@pytest.mark.parametrize(("paths", "transform"), [("front.0", px.transform), (["front.*", "back"], px.normalize_stacks)])
+@pytest.mark.parametrize(
+    ("paths", "transform"), [("front.0", px.transform), (["front.*", "back"], px.normalize_stacks)]
+)
 def test_modules_in_bodies_of_operators_are_refused(paths: Any, transform: Any) -> None:
     """A glob never leaves one of them out silently."""
     module = Quiet()
     program = transform(px.import_ep(exported(module, X)))
-    with pytest.raises(px.errors.UnsupportedProgram, match=r"front.0 runs inside \S+, whose body returns nothing else: observe"):
+    with pytest.raises(
+        px.errors.UnsupportedProgram,
+        match=r"front.0 runs inside \S+, whose body returns nothing else: observe",
+    ):
         px.observe(program, paths)
     eager, seen = hooked(module)
     eager(X)
@@ -189,10 +230,15 @@ def test_state_between_two_calls_is_no_value() -> None:
     ep = exported(copy.deepcopy(module), X)
     eager, seen = hooked(module)
     eager(X)
-    assert torch.equal(px.lower(px.observe(px.import_ep(ep), "norm"))(X)[1]["norm@1"], seen["norm@1"])
+    assert torch.equal(
+        px.lower(px.observe(px.import_ep(ep), "norm"))(X)[1]["norm@1"], seen["norm@1"]
+    )
     flat = px.import_ep(ep.run_decompositions({}))
     for program in (flat, px.transform(flat)):
-        with pytest.raises(px.errors.UnsupportedProgram, match=r"norm writes norm\.\w+, which is written in several calls, so"):
+        with pytest.raises(
+            px.errors.UnsupportedProgram,
+            match=r"norm writes norm\.\w+, which is written in several calls, so",
+        ):
             px.observe(program, "norm")
 
 
@@ -209,7 +255,9 @@ def test_drawn_programs_do_what_they_did(tier: Tier, stage: str) -> None:
         observed += 1
         assert px.verify(result, infer=True) == ()
         before, after = case.meaning(case.program), case.meaning(result)
-        assert repr((before.inputs, before.state, before.effects)) == repr((after.inputs, after.state, after.effects))
+        assert repr((before.inputs, before.state, before.effects)) == repr(
+            (after.inputs, after.state, after.effects)
+        )
         for old, new in zip(before.outputs, after.outputs, strict=True):
             assert repr(list(old)) == repr(list(new[: len(old)]))
     assert observed >= 3
@@ -222,7 +270,9 @@ def test_drawn_modules_are_what_hooks_see(tree: ModuleTree) -> None:
     # Of state that is written under no_grad the exporter makes a value; in a cond eager runs one branch.
     assume(not re.search(r"NodeRecipe\(kind=2[01]", repr(tree)))
     names_of = tree.build().named_modules
-    assume(len(list(names_of())) == len(list(names_of(remove_duplicate=False))))  # hooks count by module, observe by path
+    assume(
+        len(list(names_of())) == len(list(names_of(remove_duplicate=False)))
+    )  # hooks count by module, observe by path
     for decomposed in (False, True):
         try:
             flat = px.import_ep(tree.export(decomposed=decomposed))
@@ -230,7 +280,10 @@ def test_drawn_modules_are_what_hooks_see(tree: ModuleTree) -> None:
             reject()
         try:
             lowered = [px.lower(px.observe(program, "*")) for program in (flat, px.transform(flat))]
-        except (px.errors.NamingError, px.errors.UnsupportedProgram):  # no module gives anything, or one runs in a region
+        except (
+            px.errors.NamingError,
+            px.errors.UnsupportedProgram,
+        ):  # no module gives anything, or one runs in a region
             reject()
         (eager, seen), names = hooked(tree.build()), list[list[str]]()
         for args, kwargs in tree.calls:
@@ -240,7 +293,11 @@ def test_drawn_modules_are_what_hooks_see(tree: ModuleTree) -> None:
                 names.append(list(found))
                 for path, value in found.items():
                     # run_decompositions drops calls that nothing uses.
-                    among = [seen[each] for each in seen if each.partition("@")[0] == path.partition("@")[0]]
+                    among = [
+                        seen[each]
+                        for each in seen
+                        if each.partition("@")[0] == path.partition("@")[0]
+                    ]
                     leaves = pytree.tree_leaves(among if decomposed else seen[path])
                     theirs = [each for each in leaves if isinstance(each, torch.Tensor)]
                     for each in pytree.tree_leaves(value):
@@ -253,7 +310,10 @@ def test_drawn_modules_are_what_hooks_see(tree: ModuleTree) -> None:
     [
         ("nowhere", px.errors.NamingError, "observe: no called module matches 'nowhere'"),
         (["items.0", "1.upp"], px.errors.NamingError, "observe: no called module matches '1.upp'"),
-        *[(paths, TypeError, "observe takes globs of module paths") for paths in ([1], None, {"0": 1}, 3)],
+        *[
+            (paths, TypeError, "observe takes globs of module paths")
+            for paths in ([1], None, {"0": 1}, 3)
+        ],
     ],
 )
 def test_wrong_use(paths: Any, error: type[Exception], words: str) -> None:
@@ -264,6 +324,9 @@ def test_wrong_use(paths: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(px.errors.UnsupportedProgram, match="does not accept a split program"):
         px.observe(split, "*")
     frames = {"y": px.ir.Frame("m"), "z": px.ir.Frame("m", 1), "w": px.ir.Frame("m@1")}
-    nodes = [px.Node(name, px.Op("toy.neg"), (px.Ref("x"),), stack=(frame,)) for name, frame in frames.items()]
+    nodes = [
+        px.Node(name, px.Op("toy.neg"), (px.Ref("x"),), stack=(frame,))
+        for name, frame in frames.items()
+    ]
     with pytest.raises(px.errors.UnsupportedProgram, match="both named m@1"):
         px.observe(flat(nodes, tuple(map(px.Ref, frames)), "x"), "m*")

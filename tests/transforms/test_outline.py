@@ -18,15 +18,25 @@ def flatly(program: px.Program, *names: str) -> px.Program:
         result = px.outline(program)
     assert px.verify(result) == ()
     said = "the call {} stays" if len(names) == 1 else "the calls {} stay"
-    assert [str(each.message).partition(" flat")[0] for each in caught] == [said.format(", ".join(names))]
+    assert [str(each.message).partition(" flat")[0] for each in caught] == [
+        said.format(", ".join(names))
+    ]
     return result
 
 
 def test_a_call_that_is_no_single_run_stays_flat() -> None:
     """a needs b's result and b needs a's: neither is one run, and the program still means the same."""
-    nodes = [node("p", NEG, "x", stack=(A,)), node("q", NEG, "p", stack=(B,)), node("r", ADD, "q", "p", stack=(A,))]
+    nodes = [
+        node("p", NEG, "x", stack=(A,)),
+        node("q", NEG, "p", stack=(B,)),
+        node("r", ADD, "q", "p", stack=(A,)),
+    ]
     program = flatly(flat(nodes, px.Ref("r"), "x"), "a", "b")
-    assert calls(program) == [] and [node.stack for node in program.main.nodes] == [(A,), (B,), (A,)]
+    assert calls(program) == [] and [node.stack for node in program.main.nodes] == [
+        (A,),
+        (B,),
+        (A,),
+    ]
     x = torch.randn(2)
     assert torch.equal(px.lower(px.deduplicate(program))(x)[0], x + -x)
 
@@ -90,7 +100,10 @@ VISITS = """
 def test_of_two_preserved_calls_that_need_one_another_none_is_whole() -> None:
     """That is refused; export it without preserving one."""
     for program in ((CIRCLE, preserved("a"), preserved("b")), (VISITS, preserved("a"))):
-        with pytest.raises(px.errors.UnsupportedProgram, match=r"signature of a \(call 0\).* export again without preserving it"):
+        with pytest.raises(
+            px.errors.UnsupportedProgram,
+            match=r"signature of a \(call 0\).* export again without preserving it",
+        ):
             outlined(*program)
 
 

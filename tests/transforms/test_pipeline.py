@@ -37,14 +37,22 @@ def test_a_strangers_result_is_verified() -> None:
 
 def test_a_corrupt_program_is_refused_everywhere() -> None:
     """transform and lower list every violation before they do anything; the program is as before."""
-    nodes = [px.Node("y", NEG, (px.Ref("late"),)), px.Node("late", NEG, (px.Ref("nowhere"),)), px.Node("y", NEG, (px.Ref("x"),))]
+    nodes = [
+        px.Node("y", NEG, (px.Ref("late"),)),
+        px.Node("late", NEG, (px.Ref("nowhere"),)),
+        px.Node("y", NEG, (px.Ref("x"),)),
+    ]
     program = flat(nodes, px.Ref("y"), "x")
     before = hash(program)
     for door in (px.transform, px.lower):
         with pytest.raises(ValueError, match="breaks 3 invariants") as caught:
             door(program)  # type: ignore[operator]
         assert isinstance(caught.value, px.errors.InvalidProgram)
-        assert {violation.rule for violation in caught.value.violations} == {"earlier-values", "defined-values", "unique-names"}
+        assert {violation.rule for violation in caught.value.violations} == {
+            "earlier-values",
+            "defined-values",
+            "unique-names",
+        }
     assert hash(program) == before
 
 
@@ -57,16 +65,26 @@ def test_errors_are_about_the_imported_program() -> None:
     for _ in range(2):
         with pytest.raises(px.errors.InvalidProgram) as caught:
             px.transform(program)
-        assert [(violation.rule, violation.graph) for violation in caught.value.violations] == [("meta", "")]
+        assert [(violation.rule, violation.graph) for violation in caught.value.violations] == [
+            ("meta", "")
+        ]
 
 
 @pytest.mark.parametrize(
-    ("step", "told"), [([px.rule(lambda x: torch.relu(x))], "a list"), ((px.infer,), "a tuple"), (3, "an int"), (None, "None")]
+    ("step", "told"),
+    [
+        ([px.rule(lambda x: torch.relu(x))], "a list"),
+        ((px.infer,), "a tuple"),
+        (3, "an int"),
+        (None, "None"),
+    ],
 )
 def test_a_step_is_a_function(step: Any, told: str) -> None:
     """A list of steps, or a value that is none, is said before anything runs."""
     program = px.import_ep(exported(Tower(1), torch.ones(1, 4)))
-    with pytest.raises(px.errors.PipelineError, match=f"step 2 is {told}, and a step is a function"):
+    with pytest.raises(
+        px.errors.PipelineError, match=f"step 2 is {told}, and a step is a function"
+    ):
         px.transform(program, px.infer, step)
 
 
@@ -88,7 +106,10 @@ def test_options_are_bound_into_a_new_value() -> None:
 
 def test_who_took_a_fact_away_is_named() -> None:
     program = px.import_ep(exported(Tower(1), torch.ones(1, 4)))
-    with pytest.raises(px.errors.PipelineError, match=r"step 3, sink_state, requires .*'flat', but outline before it"):
+    with pytest.raises(
+        px.errors.PipelineError,
+        match=r"step 3, sink_state, requires .*'flat', but outline before it",
+    ):
         px.transform(program, px.outline, px.deduplicate, px.sink_state)
 
 
@@ -99,7 +120,13 @@ X = torch.tensor([1.0, 2.0])
 
 
 class Nested(parent(lin=lambda: nn.Linear(2, 2))):
-    def forward(self, batch: dict[str, Any], *more: torch.Tensor, Scale: torch.Tensor, mul: torch.Tensor) -> torch.Tensor:  # noqa: N803
+    def forward(
+        self,
+        batch: dict[str, Any],
+        *more: torch.Tensor,
+        Scale: torch.Tensor,  # noqa: N803
+        mul: torch.Tensor,
+    ) -> torch.Tensor:
         return self.lin(batch["a-b"]) * Scale + batch["pair"][1] * mul + more[0] + more[1]
 
 
@@ -146,7 +173,11 @@ class Reader(logging.Handler):
 
     @property
     def artifacts(self) -> dict[str, str]:
-        return {record.metadata["artifact"]["name"]: record.payload for record in self.records if "artifact" in record.metadata}
+        return {
+            record.metadata["artifact"]["name"]: record.payload
+            for record in self.records
+            if "artifact" in record.metadata
+        }
 
 
 @pytest.fixture
@@ -168,12 +199,15 @@ def test_each_step_is_an_artifact_and_reads_back(reader: Reader) -> None:
     program = tower()
     assert not reader.artifacts, "what is imported is written when it is transformed"
     result = px.transform(program)
-    names = [f"purefx_{number}_{name}" for number, name in enumerate(["program", *[step.name for step in px.DEFAULT]])]
+    names = [
+        f"purefx_{number}_{name}"
+        for number, name in enumerate(["program", *[step.name for step in px.DEFAULT]])
+    ]
     assert list(reader.artifacts) == names
     assert reader.artifacts["purefx_0_program"] == program.text()
-    assert px.parse(reader.artifacts["purefx_7_dispatch" if program is result else "purefx_6_deduplicate"]) == px.parse(
-        result.text()
-    )
+    assert px.parse(
+        reader.artifacts["purefx_7_dispatch" if program is result else "purefx_6_deduplicate"]
+    ) == px.parse(result.text())
     assert reader.artifacts["purefx_7_dispatch"] == "nothing to do\n"
     steps = {step.name: step.before for step in result.trail}
     assert reader.artifacts["purefx_4_insert_ivals"] in {"nothing to do\n", str(steps["outline"])}

@@ -48,7 +48,9 @@ def assert_equal(program: px.Program, module: nn.Module) -> Any:
         given = lowered(IDS)
         assert torch.equal(given[0] if isinstance(given, tuple) else given, eager(IDS))
     mine = lowered.state_dict()
-    assert all(torch.equal(mine[name], value) for name, value in eager.state_dict().items() if name in mine)
+    assert all(
+        torch.equal(mine[name], value) for name, value in eager.state_dict().items() if name in mine
+    )
     return lowered
 
 
@@ -60,9 +62,15 @@ def test_what_make_fx_forgot() -> None:
     named = px.restore_names(program, module)
     lowered = assert_equal(named, module)
     assert list(lowered.state_dict()) == ["part", "count", "embed.weight", "head.weight"]
-    assert lowered.head.weight is lowered.embed.weight and lowered.mask.data_ptr() == lowered.part.data_ptr()
+    assert (
+        lowered.head.weight is lowered.embed.weight
+        and lowered.mask.data_ptr() == lowered.part.data_ptr()
+    )
     kinds = {name: (slot.kind.value, slot.persistent) for name, slot in named.state.pairs}
-    assert kinds["mask"] == ("buffer", False) and kinds["scale"] == ("constant", False) == kinds["_tensor_constant4"]
+    assert (
+        kinds["mask"] == ("buffer", False)
+        and kinds["scale"] == ("constant", False) == kinds["_tensor_constant4"]
+    )
     assert {entry.path for entry in named.modules} >= {"embed", "head"}
     assert px.restore_names(named, module) is named
     full = px.restore_names(program, module, add_unused=True)
@@ -87,8 +95,12 @@ def test_inputs_that_are_the_modules_tensors() -> None:
     named = px.name_inputs(px.restore_names(program, module, inputs=inputs), ["ids"])
     assert_equal(named, module)
     assert torch.equal(px.lower(named)(ids=IDS)[0], px.lower(named)(IDS)[0])
-    assert [formal.name for formal in named.main.inputs] == ["ids"] and named.signature.arg_names == ("ids",)
-    reads = {(node.do.slot, node.stack[-1:]) for node in named.main.nodes if isinstance(node.do, px.Get)}
+    assert [formal.name for formal in named.main.inputs] == [
+        "ids"
+    ] and named.signature.arg_names == ("ids",)
+    reads = {
+        (node.do.slot, node.stack[-1:]) for node in named.main.nodes if isinstance(node.do, px.Get)
+    }
     assert {(f"{path}.weight", (px.Frame(path),)) for path in ("embed", "head")} <= reads
     with pytest.raises(px.errors.NamingError, match=r"takes parameters as inputs .*pass `inputs=`"):
         px.restore_names(program, module)
@@ -115,14 +127,24 @@ def test_bodies_name_state_relative_to_their_module() -> None:
     program = px.import_ep(exported(tower, torch.ones(3, 4)))
     outlined = px.transform(program, *px.DEFAULT[:-2])
     values = {name: slot.value for name, slot in program.state.pairs}
-    moved = px.restore_names(outlined, {name.replace("up.", "up.inner."): value for name, value in values.items()})
-    assert px.verify(moved) == () and moved.graphs["layers.0.up"].nodes[0].do == px.Get("inner.weight")
+    moved = px.restore_names(
+        outlined, {name.replace("up.", "up.inner."): value for name, value in values.items()}
+    )
+    assert px.verify(moved) == () and moved.graphs["layers.0.up"].nodes[0].do == px.Get(
+        "inner.weight"
+    )
     x = torch.randn(3, 4)
     assert torch.equal(px.lower(moved)(x), px.lower(program)(x))
     back = px.restore_names(moved, values)
-    assert (back.graphs, back.signature) == (outlined.graphs, outlined.signature) and back.state.order == outlined.state.order
+    assert (back.graphs, back.signature) == (
+        outlined.graphs,
+        outlined.signature,
+    ) and back.state.order == outlined.state.order
     with pytest.raises(px.errors.UnsupportedProgram, match="before deduplicate"):
-        px.restore_names(px.transform(program), {**values, "layers.0.up.weight": x, "w": values["layers.0.up.weight"]})
+        px.restore_names(
+            px.transform(program),
+            {**values, "layers.0.up.weight": x, "w": values["layers.0.up.weight"]},
+        )
 
 
 def test_leaf_modules_and_parts_keep_what_is_theirs() -> None:
@@ -164,9 +186,15 @@ def test_an_input_is_called_after_its_path(path: str, name: str) -> None:
 def test_a_mapping_makes_parameters_of_what_it_has_as_parameters() -> None:
     value = nn.Parameter(torch.ones(2))
     slot = px.ir.Slot(px.ir.SlotKind.CONSTANT, value.detach(), 0, 0, False)
-    program = px.Program.of({"": px.Graph((), (), ())}, state=px.ir.State(("c",), px.ir.pmap({"c": slot})))
+    program = px.Program.of(
+        {"": px.Graph((), (), ())}, state=px.ir.State(("c",), px.ir.pmap({"c": slot}))
+    )
     named = px.restore_names(program, {"w": value}).state["w"]
-    assert (named.kind, named.persistent, named.value is value) == (px.ir.SlotKind.PARAMETER, True, True)
+    assert (named.kind, named.persistent, named.value is value) == (
+        px.ir.SlotKind.PARAMETER,
+        True,
+        True,
+    )
     kept = px.restore_names(program, {"w": value.detach()}).state["w"]
     assert (kept.kind, kept.persistent) == (px.ir.SlotKind.CONSTANT, False)
 
@@ -178,10 +206,17 @@ def test_arguments_that_become_state_leave_the_pytree() -> None:
         spec = pytree.tree_structure(((0, 0), {"k": 0, "j": 0}))
         program = flat([node("y", NEG, "x")], px.Ref("y"), "w", "x", "k", "j")
         program = program.evolve(signature=evolve(program.signature, in_spec=spec, arg_names=names))
-        named = px.restore_names(program, weights, inputs=(weights["w"], torch.ones(2), weights["k"], torch.ones(2)))
+        named = px.restore_names(
+            program, weights, inputs=(weights["w"], torch.ones(2), weights["k"], torch.ones(2))
+        )
         assert named.signature.in_spec == pytree.tree_structure(((0,), {"j": 0}))
         assert named.signature.arg_names == tuple(name for name in names if name in "xj")
-        assert [getattr(one, "slot", None) for one in named.signature.inputs] == ["w", None, "k", None]
+        assert [getattr(one, "slot", None) for one in named.signature.inputs] == [
+            "w",
+            None,
+            "k",
+            None,
+        ]
 
 
 def test_a_shared_body_cannot_read_one_slot_under_several_names() -> None:
@@ -191,7 +226,9 @@ def test_a_shared_body_cannot_read_one_slot_under_several_names() -> None:
     values = {f"{name}.w": torch.full((2,), float(number)) for number, name in enumerate(names)}
     program = px.Program.of({"": px.Graph((), tuple(nodes), ()), "m": body}).with_state(add=values)
     with pytest.raises(px.errors.UnsupportedProgram) as found:
-        px.restore_names(program, {f"k{number}.{number}": value for number, value in enumerate(values.values())})
+        px.restore_names(
+            program, {f"k{number}.{number}": value for number, value in enumerate(values.values())}
+        )
     assert str(found.value) == (
         "the body 'm' is shared by 'm0', 'm1', 'm2', and its slot 'w' would be renamed to 'k0.0', 'k1.1', 'k2.2'; restore "
         "names before deduplicate, or expand the program first"
@@ -199,22 +236,32 @@ def test_a_shared_body_cannot_read_one_slot_under_several_names() -> None:
 
 
 @pytest.mark.parametrize("written", [None, "_tensor_constant0", "n"])
-def test_constants_that_a_tracer_made_are_constants_unless_something_writes_them(written: str | None) -> None:
+def test_constants_that_a_tracer_made_are_constants_unless_something_writes_them(
+    written: str | None,
+) -> None:
     """The program takes its state as inputs, and one of them may be written in place."""
     module = nn.Module()
     module.register_buffer("n", torch.ones(2))
     slots = {"n": module.n, "_tensor_constant0": torch.zeros(2)}
     nodes = [node("w", ADD_, f"i{list(slots).index(written)}", 1)] if written else []
-    program = flat([*nodes, node("y", NEG, "x")], px.Ref("y"), "i0", "i1", "x").with_state(add=slots)
+    program = flat([*nodes, node("y", NEG, "x")], px.Ref("y"), "i0", "i1", "x").with_state(
+        add=slots
+    )
     specs = (*map(px.ir.StateInput, slots), program.signature.inputs[-1])
-    named = px.restore_names(program.evolve(signature=evolve(program.signature, inputs=specs)), module)
+    named = px.restore_names(
+        program.evolve(signature=evolve(program.signature, inputs=specs)), module
+    )
     made = named.state["_tensor_constant0"].kind
-    assert made is (px.ir.SlotKind.BUFFER if written == "_tensor_constant0" else px.ir.SlotKind.CONSTANT)
+    assert made is (
+        px.ir.SlotKind.BUFFER if written == "_tensor_constant0" else px.ir.SlotKind.CONSTANT
+    )
 
 
 def test_a_body_that_reads_state_of_the_root_reads_it_there_under_its_name() -> None:
     body = px.Graph((), (px.Node("v", px.Get("/w")),), px.Ref("v"))
     nodes = [px.Node(name, px.Call(px.Frame(name), "m"), ()) for name in ("m", "n")]
     value = torch.ones(2)
-    program = px.Program.of({"": px.Graph((), tuple(nodes), ()), "m": body}).with_state(add={"w": value})
+    program = px.Program.of({"": px.Graph((), tuple(nodes), ()), "m": body}).with_state(
+        add={"w": value}
+    )
     assert px.restore_names(program, {"k.v": value}).graphs["m"].nodes[0].do == px.Get("/k.v")

@@ -67,11 +67,17 @@ def of(pattern: Function, replacement: Function, **options: Any) -> px.Rule:
     return px.rule(**options)(pattern).becomes(replacement)
 
 
-FUSED = of(lambda x, w, b: torch.relu(functional.linear(x, w, b)), lambda m, x, w, b: functional.linear(x, w, b).clamp_min(0))
+FUSED = of(
+    lambda x, w, b: torch.relu(functional.linear(x, w, b)),
+    lambda m, x, w, b: functional.linear(x, w, b).clamp_min(0),
+)
 CANCELLED = of(lambda x: neg(neg(x)), lambda m, x: x)
 GATED = of(lambda x: x * torch.sigmoid(x), lambda m, x: functional.silu(x))
 BESIDE = of(lambda x: x * torch.sigmoid(x), lambda m, x: functional.silu(x), keeps_inner=True)
-HALVES = of(lambda x: (parts := x.chunk(2, -1))[0] * torch.sigmoid(parts[1]), lambda m, x: functional.glu(x, -1))
+HALVES = of(
+    lambda x: (parts := x.chunk(2, -1))[0] * torch.sigmoid(parts[1]),
+    lambda m, x: functional.glu(x, -1),
+)
 ATTENDED = of(
     lambda q, k, v, scale: torch.softmax(q @ k.transpose(-1, -2) / scale, -1) @ v,
     lambda m, q, k, v, scale: functional.scaled_dot_product_attention(q, k, v, scale=1 / scale),
@@ -89,7 +95,9 @@ MATCHES: list[tuple[str, px.RuleSet, Function, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "rule", "function", "wanted"), MATCHES, ids=[case[0] for case in MATCHES])
+@pytest.mark.parametrize(
+    ("name", "rule", "function", "wanted"), MATCHES, ids=[case[0] for case in MATCHES]
+)
 def test_matches(name: str, rule: px.RuleSet, function: Function, wanted: str) -> None:
     for names in rewritten(rule, function, X):
         assert [name.split(".")[1] for name in names] == wanted.split()
@@ -107,7 +115,9 @@ def test_fuel_stops_and_labels() -> None:
 
 def test_other_effects_are_refused() -> None:
     dropped = of(lambda x: functional.dropout(x, 0.5), lambda m, x: x.clone())
-    program = px.import_ep(torch.export.export(Plain(lambda m, x: functional.dropout(x, 0.5).sin()), (X,)))
+    program = px.import_ep(
+        torch.export.export(Plain(lambda m, x: functional.dropout(x, 0.5).sin()), (X,))
+    )
     with pytest.raises(px.errors.RuleError, match="draws random numbers"):
         dropped(program)
     allowed = evolve(dropped, any_effects=True)
@@ -129,17 +139,27 @@ def test_what_torch_asserts_of_an_inner_value_goes_with_it(keeps_inner: bool) ->
 
 def test_what_torch_asserts_of_a_type_is_of_the_new_one() -> None:
     half = of(lambda x: torch.exp(x), lambda m, x: torch.exp(x).to(torch.float16), once=True)
-    program = px.import_ep(torch.export.export(Plain(lambda _, x: x.exp().double() + (x.exp() * 2).double()), (X,)))
+    program = px.import_ep(
+        torch.export.export(Plain(lambda _, x: x.exp().double() + (x.exp() * 2).double()), (X,))
+    )
     for result in (half(program), half(px.transform(program))):
         assert px.lower(result)(X).dtype is torch.float64 and px.verify(result, infer=True) == ()
-        checks = [dict(node.kwargs)["dtype"] for node in result.main.nodes if "_assert_tensor_metadata" in str(node.do)]
+        checks = [
+            dict(node.kwargs)["dtype"]
+            for node in result.main.nodes
+            if "_assert_tensor_metadata" in str(node.do)
+        ]
         assert checks == [torch.float16] * 2
 
 
 @pytest.mark.parametrize("is_late", [False, True])
 def test_a_result_that_nothing_uses_goes_with_the_match(is_late: bool) -> None:
     first = of(lambda x: torch.relu(x.chunk(2, -1)[0]), lambda m, x: torch.relu(x.narrow(-1, 0, 2)))
-    program = px.import_ep(torch.export.export(Plain(lambda _, x: torch.relu(x.chunk(2, -1)[0]) + 1), (torch.ones(2, 4),)))
+    program = px.import_ep(
+        torch.export.export(
+            Plain(lambda _, x: torch.relu(x.chunk(2, -1)[0]) + 1), (torch.ones(2, 4),)
+        )
+    )
     nodes = list(program.main.nodes)
     dead = next(node for node in nodes if node.projection is not None and node.projection[1] == 1)
     if is_late:
@@ -150,6 +170,12 @@ def test_a_result_that_nothing_uses_goes_with_the_match(is_late: bool) -> None:
     assert [node.name for node in result.main.nodes] == ["narrow", "relu_1", "add"]
     assert px.verify(result, infer=True) == ()
     used = px.Node("more", px.op(torch.ops.aten.neg.default), (px.Ref(dead.name),))
-    kept = px.infer(program.with_main(px.Graph(program.main.inputs, (*nodes, used), (*program.main.output, px.Ref("more")))))
-    kept = kept.evolve(signature=px.ir.Signature(kept.signature.inputs, (px.ir.UserOutput(), px.ir.UserOutput())))
+    kept = px.infer(
+        program.with_main(
+            px.Graph(program.main.inputs, (*nodes, used), (*program.main.output, px.Ref("more")))
+        )
+    )
+    kept = kept.evolve(
+        signature=px.ir.Signature(kept.signature.inputs, (px.ir.UserOutput(), px.ir.UserOutput()))
+    )
     assert first(kept) is kept, "the other half is used"

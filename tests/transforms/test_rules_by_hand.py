@@ -20,22 +20,36 @@ HEAD = """program {
 """
 
 POSITIVE = px.rule(lambda x: torch.relu(torch.exp(x))).becomes(lambda m, x: torch.tanh(x))
-KEEPS = px.rule(lambda x: torch.relu(torch.exp(x)), keeps_inner=True).becomes(lambda m, x: torch.tanh(x))
+KEEPS = px.rule(lambda x: torch.relu(torch.exp(x)), keeps_inner=True).becomes(
+    lambda m, x: torch.tanh(x)
+)
 RELU = px.rule(lambda x: torch.relu(x)).becomes(lambda m, x: torch.tanh(x))
 ONCE = px.rule(lambda x: torch.relu(x), once=True).becomes(lambda m, x: torch.relu(x) + 1)
-BOTH = px.rule(lambda x: (torch.sin(x), torch.cos(x))).becomes(lambda m, x: (torch.tanh(x), torch.exp(x)))
-CHAIN = px.rule(lambda x, y: (torch.sin(x), torch.sin(x) + y)).becomes(lambda m, x, y: (torch.cos(x), torch.exp(x) + y))
+BOTH = px.rule(lambda x: (torch.sin(x), torch.cos(x))).becomes(
+    lambda m, x: (torch.tanh(x), torch.exp(x))
+)
+CHAIN = px.rule(lambda x, y: (torch.sin(x), torch.sin(x) + y)).becomes(
+    lambda m, x, y: (torch.cos(x), torch.exp(x) + y)
+)
 NO_COPY = px.rule(lambda x: x.clone()).becomes(lambda m, x: x)
 NO_NEG = px.rule(lambda x: torch.neg(x)).becomes(lambda m, x: x)
 COPY = px.rule(lambda x: torch.t(x)).becomes(lambda m, x: x.clone())
 VIEWS = px.rule(lambda x: x.view([2]).view([2])).becomes(lambda m, x: x.view([2]))
-LESS = px.rule(lambda x: functional.dropout(x, 0.5)).becomes(lambda m, x: functional.dropout(x, 0.25))
-EITHER = px.rule(lambda x: torch.neg(px.any_of(torch.relu(x), torch.exp(x)))).becomes(lambda m, x: torch.tanh(x))
+LESS = px.rule(lambda x: functional.dropout(x, 0.5)).becomes(
+    lambda m, x: functional.dropout(x, 0.25)
+)
+EITHER = px.rule(lambda x: torch.neg(px.any_of(torch.relu(x), torch.exp(x)))).becomes(
+    lambda m, x: torch.tanh(x)
+)
 OUTSIDE = px.rule(lambda x, shape: torch.relu(px.through(x.exp(), shape))).becomes(
     lambda m, x, shape: shape(torch.clamp_min(x.exp(), 0))
 )
-GATED = px.rule(lambda x: (either := px.any_of(torch.relu(x), torch.exp(x))) * either).becomes(lambda m, x: torch.tanh(x))
-DRAWN_ONCE = px.rule(lambda x: (y := functional.dropout(x, 0.5)) + y).becomes(lambda m, x: functional.dropout(x, 0.5) * 2)
+GATED = px.rule(lambda x: (either := px.any_of(torch.relu(x), torch.exp(x))) * either).becomes(
+    lambda m, x: torch.tanh(x)
+)
+DRAWN_ONCE = px.rule(lambda x: (y := functional.dropout(x, 0.5)) + y).becomes(
+    lambda m, x: functional.dropout(x, 0.5) * 2
+)
 DRAWN_TWICE = px.rule(lambda x: functional.dropout(x, 0.5) + functional.dropout(x, 0.5)).becomes(
     lambda m, x: functional.dropout(x, 0.5) * 2
 )
@@ -44,7 +58,9 @@ DOUBLED = px.rule(lambda x: torch.relu(x) + torch.relu(x)).becomes(lambda m, x: 
 
 def further(m: px.Match) -> Any:
     """Look behind an operand for two draws."""
-    found = m.match(lambda y: functional.dropout(y, 0.5) + functional.dropout(y, 0.5), m.arguments["self"])
+    found = m.match(
+        lambda y: functional.dropout(y, 0.5) + functional.dropout(y, 0.5), m.arguments["self"]
+    )
     return None if found is None else functional.dropout(found[0], 0.5) * 2
 
 
@@ -52,14 +68,24 @@ LOOKS = px.rule(lambda x: torch.relu(x)).becomes(
     lambda m, x: torch.sin(x) if m.match(lambda y: torch.exp(y), x) is None else torch.cos(x)
 )
 SAME = px.rule(lambda x: (torch.sin(x), torch.cos(x))).becomes(lambda m, x: (y := torch.tanh(x), y))
-VIEW = px.rule(lambda x: (torch.sin(x), torch.cos(x))).becomes(lambda m, x: (y := torch.tanh(x), y.t()))
+VIEW = px.rule(lambda x: (torch.sin(x), torch.cos(x))).becomes(
+    lambda m, x: (y := torch.tanh(x), y.t())
+)
 ONE_COPY = px.rule(lambda x: (x.t(), x.view([2]))).becomes(lambda m, x: (x.clone(), x.t()))
-WIDER = px.rule(lambda x: x.double()).becomes(lambda m, x: m.call(torch.ops.aten._to_copy, x, dtype=torch.float64))
+WIDER = px.rule(lambda x: x.double()).becomes(
+    lambda m, x: m.call(torch.ops.aten._to_copy, x, dtype=torch.float64)
+)
 VIEWED = px.rule(lambda x: x.reshape([2])).becomes(lambda m, x: x.view([2]))
-OF_ANOTHER = px.rule(lambda x: torch.neg(x).reshape([2])).becomes(lambda m, x: torch.exp(x).reshape([2]))
-LARGEST = px.rule(lambda x: ((y := torch.max(x, 0))[0], y[1])).becomes(lambda m, x: (x.amax(0), x.argmax(0)))
+OF_ANOTHER = px.rule(lambda x: torch.neg(x).reshape([2])).becomes(
+    lambda m, x: torch.exp(x).reshape([2])
+)
+LARGEST = px.rule(lambda x: ((y := torch.max(x, 0))[0], y[1])).becomes(
+    lambda m, x: (x.amax(0), x.argmax(0))
+)
 DRAWS = px.rule(at=torch.relu, any_effects=True)(further)
-TWO = px.rule(lambda x, y: (torch.add(x, y), torch.atan2(x, y))).becomes(lambda m, x, y: (torch.mul(x, y), torch.sub(x, y)))
+TWO = px.rule(lambda x, y: (torch.add(x, y), torch.atan2(x, y))).becomes(
+    lambda m, x, y: (torch.mul(x, y), torch.sub(x, y))
+)
 THREE = px.rule(lambda x, y: (torch.sin(x), torch.sin(x) * y, torch.cos(y))).becomes(
     lambda m, x, y: (torch.tanh(x), torch.tanh(x) + y, torch.exp(y))
 )
@@ -69,7 +95,9 @@ INNER = px.rule(lambda x: (torch.sin(x), torch.sin(x).neg()), keeps_inner=True).
 PARTS = px.rule(lambda x: torch.neg(x)).becomes(lambda m, x: torch.exp(x))
 WHOLE = px.rule(lambda x: torch.relu(torch.neg(x))).becomes(lambda m, x: torch.tanh(x))
 LONGER = px.rule(lambda x: torch.relu(x)).becomes(lambda m, x: torch.tanh(torch.exp(x)))
-LISTED = px.rule(lambda x: torch.cat(x), once=True).becomes(lambda m, x: torch.cat([torch.neg(one) for one in x]))
+LISTED = px.rule(lambda x: torch.cat(x), once=True).becomes(
+    lambda m, x: torch.cat([torch.neg(one) for one in x])
+)
 EXP, AND = "y = aten.exp.default(x)", "w = aten.add_.Tensor"
 SIN, COS = "a = aten.sin.default(x)", "b = aten.cos.default(x)"
 TANH = "tanh = aten.tanh.default(x)"
@@ -202,7 +230,9 @@ def given(text: str) -> px.Program:
     count = results.count(",") + 1
     gives = "  gives {\n" + "    user\n" * count + "  }\n"
     body = "\n".join(nodes).replace(" in m", "  in m")
-    program = px.parse(f'{HEAD}{gives}  graph @""(x, z) {{\n{body}\nreturn ({results}{"," if count == 1 else ""})\n}}\n}}')
+    program = px.parse(
+        f'{HEAD}{gives}  graph @""(x, z) {{\n{body}\nreturn ({results}{"," if count == 1 else ""})\n}}\n}}'
+    )
     assert px.verify(program) == ()
     return px.infer(program)
 
@@ -210,10 +240,14 @@ def given(text: str) -> px.Program:
 def text_of(program: px.Program) -> str:
     """Return its nodes and its results as they were written."""
     lines = [" ".join(line.split()) for line in str(program.main).splitlines()[1:-1]]
-    return "; ".join([*lines[:-1], lines[-1].removeprefix("return (").removesuffix(")").removesuffix(",")])
+    return "; ".join(
+        [*lines[:-1], lines[-1].removeprefix("return (").removesuffix(")").removesuffix(",")]
+    )
 
 
-@pytest.mark.parametrize(("name", "rule", "before", "after"), BECOMES, ids=[case[0] for case in BECOMES])
+@pytest.mark.parametrize(
+    ("name", "rule", "before", "after"), BECOMES, ids=[case[0] for case in BECOMES]
+)
 def test_what_becomes_of_it(name: str, rule: px.RuleSet, before: str, after: str) -> None:
     made = rule(given(before))
     assert text_of(made) == after, name
@@ -226,7 +260,9 @@ def test_it_stays_as_it_is(name: str, rule: px.RuleSet, before: str) -> None:
     assert rule(program) is program, name
 
 
-NARROW = px.rule(lambda x: torch.relu(x), where=lambda m: m.dtype("x") == torch.int8).becomes(lambda m, x: x)
+NARROW = px.rule(lambda x: torch.relu(x), where=lambda m: m.dtype("x") == torch.int8).becomes(
+    lambda m, x: x
+)
 KEPT = "keeps_inner=True keeps these values for them"
 
 WHY: list[tuple[px.RuleSet, str, str]] = [
@@ -256,19 +292,36 @@ def test_a_wait_does_not_move_behind_a_read_of_its_memory(between: str, moves: b
     wait = torch.ops._c10d_functional.wait_tensor
     waiting = px.rule(lambda x: torch.neg(x), any_effects=True).becomes(lambda m, x: wait(x))
     program = waiting(given(f"w = aten.neg.default(x); {between}r = aten.relu.default(w); r"))
-    later = px.rule(lambda x: torch.relu(wait(x))).becomes(lambda m, x: torch.tanh(wait(x)))(program)
+    later = px.rule(lambda x: torch.relu(wait(x))).becomes(lambda m, x: torch.tanh(wait(x)))(
+        program
+    )
     assert (later is not program) is moves
 
 
 def test_explain_counts_what_was_replaced() -> None:
-    report = NO_NEG.explain(program := given("a = aten.neg.default(x); b = aten.neg.default(a); e = aten.exp.default(b); e"))
-    assert (report.program, report.left, str(report)) == (NO_NEG(program), (), "replaced: <lambda> 2 times")
-    assert px.rule(at=px.op(torch.ops.aten.neg.default))(lambda m: next(iter(m.arguments.values())))(program) != program
+    report = NO_NEG.explain(
+        program := given(
+            "a = aten.neg.default(x); b = aten.neg.default(a); e = aten.exp.default(b); e"
+        )
+    )
+    assert (report.program, report.left, str(report)) == (
+        NO_NEG(program),
+        (),
+        "replaced: <lambda> 2 times",
+    )
+    assert (
+        px.rule(at=px.op(torch.ops.aten.neg.default))(lambda m: next(iter(m.arguments.values())))(
+            program
+        )
+        != program
+    )
 
 
 def test_explain_says_that_functions_are_not_operators() -> None:
     program = px.import_fx(torch.fx.symbolic_trace(lambda x: torch.nn.functional.relu(x)))
-    assert "rules match operators, not torch.nn.functional.relu; export" in str(NO_NEG.explain(program))
+    assert "rules match operators, not torch.nn.functional.relu; export" in str(
+        NO_NEG.explain(program)
+    )
 
 
 BODY = """
@@ -286,15 +339,26 @@ BODY = """
 
 
 def test_a_write_in_a_body_may_be_to_any_of_its_inputs() -> None:
-    below = BODY.replace("aten.add_.Tensor(b, 1)", "call @g(b) as n") + "graph @g(b) {\n w = aten.add_.Tensor(b, 1)\n return w\n}"
+    below = (
+        BODY.replace("aten.add_.Tensor(b, 1)", "call @g(b) as n")
+        + "graph @g(b) {\n w = aten.add_.Tensor(b, 1)\n return w\n}"
+    )
     for body in (BODY, below):
         program = px.infer(tree(body.replace("ARG", "x")))
         assert POSITIVE(program) is program
-    apart = px.infer(tree(BODY.replace("aten.add_.Tensor(b, 1)", "aten.add.Tensor(b, 1)").replace("ARG", "x")))
-    assert [node.do.name for node in POSITIVE(apart).graphs["f"].nodes if type(node.do) is px.Op][-1] == "aten.tanh.default"
+    apart = px.infer(
+        tree(BODY.replace("aten.add_.Tensor(b, 1)", "aten.add.Tensor(b, 1)").replace("ARG", "x"))
+    )
+    assert [node.do.name for node in POSITIVE(apart).graphs["f"].nodes if type(node.do) is px.Op][
+        -1
+    ] == "aten.tanh.default"
 
 
 def test_a_call_of_a_body_that_returns_another_size_is_inferred_again() -> None:
-    body = BODY.replace("aten.relu.default(e)", "aten.view.default(e, [2, 1])").replace("w = aten.add_.Tensor(b, 1)", "")
-    made = px.rule(lambda x, size: x.view(size)).becomes(lambda m, x, size: x)(px.infer(tree(body.replace("ARG", "x"))))
+    body = BODY.replace("aten.relu.default(e)", "aten.view.default(e, [2, 1])").replace(
+        "w = aten.add_.Tensor(b, 1)", ""
+    )
+    made = px.rule(lambda x, size: x.view(size)).becomes(lambda m, x, size: x)(
+        px.infer(tree(body.replace("ARG", "x")))
+    )
     assert len(made.graphs["f"].nodes) == 1 and px.verify(made, infer=True) == ()

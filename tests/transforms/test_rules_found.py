@@ -138,7 +138,8 @@ def rule(pattern: Callable[..., Any]) -> px.Rule:
         return m.call(torch.ops.aten.tan, x[0] if isinstance(x, list | tuple) else x)
 
     several = [
-        inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in ("m", *inspect.signature(pattern).parameters)
+        inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        for name in ("m", *inspect.signature(pattern).parameters)
     ]
     tangent.__signature__ = inspect.Signature(several)  # type: ignore[attr-defined]  variables are found by their names
     return px.rule(pattern).becomes(tangent)
@@ -156,4 +157,6 @@ def test_what_a_pattern_finds(number: int) -> None:
     if rest is None:
         assert made is program
     else:
-        assert text_of(made) == f"{rest or 'tan = aten.tan.default(x)'}; n = aten.cos.default(tan); n"
+        assert (
+            text_of(made) == f"{rest or 'tan = aten.tan.default(x)'}; n = aten.cos.default(tan); n"
+        )

@@ -15,11 +15,15 @@ X = torch.linspace(-1, 1, 12).reshape(3, 4)
 
 
 def chosen(_: Any, x: Tensor) -> Any:
-    return torch.cond(x.sum() > 0, lambda x: torch.relu(x.sin()), lambda x: torch.relu(x.cos()), (x,))
+    return torch.cond(
+        x.sum() > 0, lambda x: torch.relu(x.sin()), lambda x: torch.relu(x.cos()), (x,)
+    )
 
 
 def repeated(_: Any, x: Tensor) -> Any:
-    return torch.while_loop(lambda n, x: n < 3, lambda n, x: (n + 1, torch.relu(x.sin())), (torch.tensor(0), x))[1]
+    return torch.while_loop(
+        lambda n, x: n < 3, lambda n, x: (n + 1, torch.relu(x.sin())), (torch.tensor(0), x)
+    )[1]
 
 
 def stages(function: Any) -> list[px.Program]:
@@ -29,10 +33,16 @@ def stages(function: Any) -> list[px.Program]:
 
 @pytest.mark.parametrize("model", [chosen, repeated])
 def test_one_branch_with_another_type_is_refused(model: Any) -> None:
-    wider = px.rule(lambda x: torch.relu(x.sin())).becomes(lambda m, x: x.sin().double().clamp_min(0))
-    kept = px.rule(lambda x: torch.relu(x.sin())).becomes(lambda m, x: x.sin().double().clamp_min(0).to(x.dtype))
+    wider = px.rule(lambda x: torch.relu(x.sin())).becomes(
+        lambda m, x: x.sin().double().clamp_min(0)
+    )
+    kept = px.rule(lambda x: torch.relu(x.sin())).becomes(
+        lambda m, x: x.sin().double().clamp_min(0).to(x.dtype)
+    )
     for program in stages(model):
-        with pytest.raises(px.errors.RuleError, match=r"<lambda>: a replacement has another type") as caught:
+        with pytest.raises(
+            px.errors.RuleError, match=r"<lambda>: a replacement has another type"
+        ) as caught:
             wider(program)
         assert "torch.float64 of shape (3, 4)" in str(caught.value)
         result = kept(program)

@@ -50,7 +50,9 @@ def failing(m: px.Match, x: Any) -> Any:
     raise ZeroDivisionError(x)
 
 
-def notes_of(rule: px.Rule, program: px.Program, kind: type[Exception], words: str | None = None) -> str:
+def notes_of(
+    rule: px.Rule, program: px.Program, kind: type[Exception], words: str | None = None
+) -> str:
     with pytest.raises(kind, match=words) as caught:
         rule(program)
     return "\n".join(caught.value.__notes__)
@@ -67,7 +69,9 @@ def test_an_error_of_the_user_names_the_rule_and_the_place() -> None:
 
 
 def test_the_slot_is_named_from_the_root() -> None:
-    notes_of(relu(lambda m, x: m.read("lin")), tree(), RuleError, "the program has no state 'a.act.lin'")
+    notes_of(
+        relu(lambda m, x: m.read("lin")), tree(), RuleError, "the program has no state 'a.act.lin'"
+    )
 
 
 def test_a_program_that_is_not_valid_afterwards_names_the_rule_that_wrote_it() -> None:
@@ -76,11 +80,15 @@ def test_a_program_that_is_not_valid_afterwards_names_the_rule_that_wrote_it() -
             return self.act(x).transpose(0, 1)
 
     turned = px.import_ep(exported(Turned(), X))
-    assert "after rule <lambda>, last applied at node act / relu" in notes_of(relu(lambda m, x: x.sum()), turned, InvalidProgram)
+    assert "after rule <lambda>, last applied at node act / relu" in notes_of(
+        relu(lambda m, x: x.sum()), turned, InvalidProgram
+    )
 
 
 def _adapted(m: px.Match, x: Any) -> Any:
-    return torch.relu(x) @ m.parameter("a", torch.randn(4, 4)) * torch.tensor(2.0) + m.buffer("b", torch.rand(4))
+    return torch.relu(x) @ m.parameter("a", torch.randn(4, 4)) * torch.tensor(2.0) + m.buffer(
+        "b", torch.rand(4)
+    )
 
 
 def test_numbers_that_are_drawn_while_a_replacement_is_written_are_refused() -> None:
@@ -92,5 +100,7 @@ def test_numbers_that_are_drawn_while_a_replacement_is_written_are_refused() -> 
         notes_of(relu(replacement), tree(), RuleError, "every run would use the same ones")
     for replacement in (_adapted, lambda m, x: x.sin() * torch.ones(2, 4)):
         assert relu(replacement, once=True)(tree()) is not tree()
-    module = px.lower(relu(lambda m, x: x.sin() * m.call(torch.ops.aten.rand, [2, 4]), any_effects=True)(tree()))
+    module = px.lower(
+        relu(lambda m, x: x.sin() * m.call(torch.ops.aten.rand, [2, 4]), any_effects=True)(tree())
+    )
     assert not torch.equal(module(X), module(X))

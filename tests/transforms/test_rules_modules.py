@@ -78,7 +78,9 @@ def test_calls_of_one_module_part_a_shared_body() -> None:
     model = Model()
     rule = px.rule(at=px.module("layers.1.mlp"))(lambda m: torch.tanh(m.arguments["arg"]))
     result = checked(rule(tree(model)), with_mlp(model, lambda number: number == 1, torch.tanh))
-    first, second, third = [node.do.graph for node in result.main.nodes if isinstance(node.do, px.Call)]
+    first, second, third = [
+        node.do.graph for node in result.main.nodes if isinstance(node.do, px.Call)
+    ]
     assert first == third != second
 
 
@@ -99,7 +101,9 @@ def test_a_replacement_may_depend_on_the_graph() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return self.act(x) + torch.relu(x)
 
-    rule = px.rule(lambda x: torch.relu(x)).becomes(lambda m, x: torch.sin(x) if m.graph else torch.cos(x))
+    rule = px.rule(lambda x: torch.relu(x)).becomes(
+        lambda m, x: torch.sin(x) if m.graph else torch.cos(x)
+    )
     torch.testing.assert_close(px.lower(rule(tree(Mixed())))(X), X.sin() + X.cos())
 
 
@@ -125,7 +129,9 @@ class Counters(parent(a=Counting, b=Counting)):
 
 @pytest.mark.parametrize("preserved", [(), ("a", "b")])
 @pytest.mark.parametrize("where", ["a", "*"])
-def test_the_result_of_a_module_that_writes_can_be_wrapped(where: str, preserved: tuple[str, ...]) -> None:
+def test_the_result_of_a_module_that_writes_can_be_wrapped(
+    where: str, preserved: tuple[str, ...]
+) -> None:
     """The call stays, with its writes and draws; a preserved call cannot be replaced."""
     ep = torch.export.export(Counters(), (X,), preserve_module_call_signature=preserved)
     program = px.transform(px.import_ep(ep))
@@ -142,5 +148,7 @@ def test_the_result_of_a_module_that_writes_can_be_wrapped(where: str, preserved
             found.append((module(X), *module.state_dict().values()))
         torch.testing.assert_close(found[0], found[1], rtol=0, atol=0)
     away = px.rule(at=px.module(where))(lambda m: torch.tanh(next(iter(m.arguments.values()))))
-    with pytest.raises(px.errors.RuleError, match="preserved signature" if preserved else "the match"):
+    with pytest.raises(
+        px.errors.RuleError, match="preserved signature" if preserved else "the match"
+    ):
         away(program)

@@ -50,11 +50,26 @@ def test_results_in_a_region_and_outside_of_it_have_no_place() -> None:
 
 
 def test_inner_values_stay_for_others_unless_they_use_a_result() -> None:
-    kept = of(_halves, lambda m, x: (x.split(2, -1)[0].clamp_min(0), x.split(2, -1)[1].tanh().clone()), keeps_inner=True)
+    kept = of(
+        _halves,
+        lambda m, x: (x.split(2, -1)[0].clamp_min(0), x.split(2, -1)[1].tanh().clone()),
+        keeps_inner=True,
+    )
     assert all("aten.clamp_min.default" in names for names in rewritten(kept, _with_part, X))
-    behind = of(lambda x: (y := x.sin(), y.neg().tanh()), lambda m, x: (y := x.sin().clone(), y.neg().tanh()), keeps_inner=True)
-    assert rewritten(behind, lambda m, x: ((y := x.sin()) * 2, (z := y.neg()).tanh() * 2, z * 3), X) == [[], []]
-    assert rewritten(behind, lambda m, x: ((y := x.sin()) * 2, y.neg().tanh() * 2), X)[0].count("aten.clone.default") == 1
+    behind = of(
+        lambda x: (y := x.sin(), y.neg().tanh()),
+        lambda m, x: (y := x.sin().clone(), y.neg().tanh()),
+        keeps_inner=True,
+    )
+    assert rewritten(
+        behind, lambda m, x: ((y := x.sin()) * 2, (z := y.neg()).tanh() * 2, z * 3), X
+    ) == [[], []]
+    assert (
+        rewritten(behind, lambda m, x: ((y := x.sin()) * 2, y.neg().tanh() * 2), X)[0].count(
+            "aten.clone.default"
+        )
+        == 1
+    )
 
 
 def masked(x: Any) -> Any:

@@ -30,7 +30,11 @@ def dynamic() -> px.Program:
 def assumed(program: px.Program) -> tuple[int, dict[Any, Any]]:
     """Return what was assumed of the sizes of a program."""
     size = program.main.inputs[0].meta["val"].shape[0]
-    return (0, {}) if type(size) is int else (len(size.node.shape_env.guards), dict(size.node.shape_env.replacements))
+    return (
+        (0, {})
+        if type(size) is int
+        else (len(size.node.shape_env.guards), dict(size.node.shape_env.replacements))
+    )
 
 
 def tanh(where: Callable[[Any], Any]) -> px.Rule:
@@ -66,8 +70,12 @@ OPEN: list[Callable[[Any], Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("holds", "condition"), [(True, each) for each in PROVEN] + [(False, each) for each in OPEN])
-def test_conditions_hold_where_they_are_proven(holds: bool, condition: Callable[[Any], Any]) -> None:
+@pytest.mark.parametrize(
+    ("holds", "condition"), [(True, each) for each in PROVEN] + [(False, each) for each in OPEN]
+)
+def test_conditions_hold_where_they_are_proven(
+    holds: bool, condition: Callable[[Any], Any]
+) -> None:
     program = dynamic()
     before = assumed(program)
     assert (tanh(condition)(program) is not program) is holds
@@ -122,6 +130,8 @@ def test_a_replacement_that_branches_on_an_open_size_installs_no_guard() -> None
     ):
         with pytest.raises(px.errors.RuleError, match="known only at run time"):
             px.rule(lambda x: torch.relu(x)).becomes(replacement)(program)
-    leaves = px.rule(at=torch.relu)(lambda m: m.arguments["self"].tanh() if m.arguments["self"].shape[0] > 8 else None)
+    leaves = px.rule(at=torch.relu)(
+        lambda m: m.arguments["self"].tanh() if m.arguments["self"].shape[0] > 8 else None
+    )
     assert leaves(program) is program
     assert assumed(program) == before

@@ -110,7 +110,9 @@ class Every(nn.Module):
 
 @cache
 def every(dynamic: bool) -> px.Program:
-    return exported(Every(), *tuple([arg for _, _, given, _ in CASES for arg in given]), dynamic=dynamic)
+    return exported(
+        Every(), *tuple([arg for _, _, given, _ in CASES for arg in given]), dynamic=dynamic
+    )
 
 
 def exported(module: nn.Module, *args: Tensor, dynamic: bool = False) -> px.Program:
@@ -139,23 +141,37 @@ def test_code_is_found_where_it_was_exported(number: int) -> None:
 
 def test_what_computes_sizes_goes_with_the_match() -> None:
     program = exported(Plain(lambda x: x.reshape(x.shape[0] * 2, -1).exp() + 1), X, dynamic=True)
-    rule = px.rule(lambda x: x.reshape(x.shape[0] * 2, -1).exp()).becomes(lambda m, x: x.exp().view(-1, x.shape[1] // 2))
+    rule = px.rule(lambda x: x.reshape(x.shape[0] * 2, -1).exp()).becomes(
+        lambda m, x: x.exp().view(-1, x.shape[1] // 2)
+    )
     assert names_of(rule(program)) == ["exp", "view", "add"]
-    shared = exported(Plain(lambda x: x.reshape(x.shape[0] * 2, -1).exp() + x.shape[0] * 2), X, dynamic=True)
+    shared = exported(
+        Plain(lambda x: x.reshape(x.shape[0] * 2, -1).exp() + x.shape[0] * 2), X, dynamic=True
+    )
     assert names_of(rule(shared)) == ["sym_size", "mul", "exp", "view", "add"]
-    for each, function in ((program, lambda x: x.exp().view(-1, 3) + 1), (shared, lambda x: x.exp().view(-1, 3) + 2 * len(x))):
+    for each, function in (
+        (program, lambda x: x.exp().view(-1, 3) + 1),
+        (shared, lambda x: x.exp().view(-1, 3) + 2 * len(x)),
+    ):
         assert not px.verify(rule(each), infer=True)
         for x in (X, torch.randn(7, 6)):
             torch.testing.assert_close(px.lower(rule(each))(x), function(x))
 
 
 def test_laws() -> None:
-    doubled = px.rule(lambda x: x.exp().reshape(x.shape[0] * 2, -1)).becomes(lambda m, x: x.reshape(x.shape[0] * 2, -1).exp())
+    doubled = px.rule(lambda x: x.exp().reshape(x.shape[0] * 2, -1)).becomes(
+        lambda m, x: x.reshape(x.shape[0] * 2, -1).exp()
+    )
     assert check_rule(doubled, examples=share(20)).changed
-    joined = px.rule(lambda x, rest: torch.cat([x, *rest], 0).neg(), where=lambda m: {*map(m.dtype, m["rest"])} <= {m.dtype("x")})
+    joined = px.rule(
+        lambda x, rest: torch.cat([x, *rest], 0).neg(),
+        where=lambda m: {*map(m.dtype, m["rest"])} <= {m.dtype("x")},
+    )
     joined.becomes(lambda m, x, rest: torch.cat([x.neg(), *[each.neg() for each in rest]], 0))
     assert check_rule(joined, examples=share(20)).changed
-    wrong = px.rule(lambda x: x[..., : x.shape[-1] // 2].neg()).becomes(lambda m, x: x[..., x.shape[-1] // 2 :].neg())
+    wrong = px.rule(lambda x: x[..., : x.shape[-1] // 2].neg()).becomes(
+        lambda m, x: x[..., x.shape[-1] // 2 :].neg()
+    )
     with pytest.raises(AssertionError, match="breaks the law"):
         check_rule(wrong, examples=share(20))
 
@@ -168,7 +184,9 @@ def test_a_replacement_is_recorded_once_for_operands_that_are_alike() -> None:
         return functional.silu(x)
 
     rule = px.rule(lambda x: torch.relu(x)).becomes(replacement)
-    layers = nn.Sequential(nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 3), nn.ReLU())
+    layers = nn.Sequential(
+        nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 3), nn.ReLU()
+    )
     assert names_of(rule(px.capture(layers, (X,)))).count("silu") == 3
     assert [tuple(x.shape) for x in recorded] == [(4, 6), (4, 3)]
 
@@ -198,7 +216,9 @@ READS: list[Callable[[px.Match, Any], Any]] = [
 @pytest.mark.parametrize("number", range(len(READS)))
 def test_a_replacement_that_reads_the_match_is_recorded_at_each(number: int) -> None:
     model = nn.Sequential(Scaled(2.0), Scaled(3.0))
-    rule = px.rule(lambda x, w, n: torch.relu(x * w * n)).becomes(lambda m, x, w, n: (x * w * READS[number](m, w)).clamp_min(0))
+    rule = px.rule(lambda x, w, n: torch.relu(x * w * n)).becomes(
+        lambda m, x, w, n: (x * w * READS[number](m, w)).clamp_min(0)
+    )
     made = rule(px.capture(model, (X,)))
     assert names_of(made).count("clamp_min") == 2
     assert torch.equal(px.lower(made)(X), model(X))

@@ -99,8 +99,17 @@ def test_what_new_state_is() -> None:
 
     def replacement(m: px.Match, x: Any) -> Any:
         number = float(ord(m.path[0]))
-        p, q = m.parameter("p", torch.full((4,), number)), m.parameter("q", torch.ones(4, dtype=torch.int64))
-        return x * p * q * m.buffer("s", torch.ones(4)) * m.buffer("t", nn.Parameter(torch.ones(4)), persistent=False)
+        p, q = (
+            m.parameter("p", torch.full((4,), number)),
+            m.parameter("q", torch.ones(4, dtype=torch.int64)),
+        )
+        return (
+            x
+            * p
+            * q
+            * m.buffer("s", torch.ones(4))
+            * m.buffer("t", nn.Parameter(torch.ones(4)), persistent=False)
+        )
 
     for program in (flat(), tree()):
         state = relu(replacement)(program).state
@@ -113,7 +122,8 @@ def test_what_new_state_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("where", "path"), [(lambda m: m.path == "b", "b"), (lambda m: m.tensor("n").sum() == 4 and m.path == "a", "a")]
+    ("where", "path"),
+    [(lambda m: m.path == "b", "b"), (lambda m: m.tensor("n").sum() == 4 and m.path == "a", "a")],
 )
 def test_a_shared_body_goes_apart(where: Callable[[Any], Any], path: str) -> None:
     rule = scaled(lambda m, x, n: x * m.buffer("k", ONES) * n, where=where)
@@ -121,7 +131,9 @@ def test_a_shared_body_goes_apart(where: Callable[[Any], Any], path: str) -> Non
         made = rule(program)
         assert px.verify(made, infer=True) == ()
         assert {*made.state.slots} - {*program.state.slots} == {f"{path}.k"}
-        assert sum("get k" in text_of(made, name) for name in made.order) == (0 if program is flat() else 1)
+        assert sum("get k" in text_of(made, name) for name in made.order) == (
+            0 if program is flat() else 1
+        )
     assert len(made.order) == 4
 
 
@@ -138,7 +150,9 @@ def test_what_a_rule_made_is_known_in_bodies_that_go_apart() -> None:
 
     program = px.transform(px.import_ep(exported(Both(), X)))
     once = px.rule(lambda x: torch.sin(x), once=True).becomes(lambda m, x: torch.sin(x) + 1)
-    apart = px.rule(lambda x: torch.cos(x), where=lambda m: m.path == "b").becomes(lambda m, x: torch.tanh(x))
+    apart = px.rule(lambda x: torch.cos(x), where=lambda m: m.path == "b").becomes(
+        lambda m, x: torch.tanh(x)
+    )
     made = (once + apart)(program)
     assert px.verify(made, infer=True) == ()
     assert sorted(text_of(made, name) for name in made.order if name) == [
@@ -159,12 +173,25 @@ def test_modules_of_several_sizes_get_state_of_their_own_in_one_body() -> None:
     tree = px.transform(px.import_ep(exported(model, X)))
     made = adapted(tree)
     assert px.verify(made, infer=True) == ()
-    assert len(made.order) == len(tree.order) + 2  # one more Linear for both sizes, and one more layer that calls it
+    assert (
+        len(made.order) == len(tree.order) + 2
+    )  # one more Linear for both sizes, and one more layer that calls it
     lowered = px.lower(made)
-    state = {name: tuple(value.shape) for name, value in lowered.state_dict().items() if name.endswith((".a", ".b"))}
-    assert state == {"layers.1.up.a": (2, 4), "layers.1.up.b": (8, 2), "layers.1.down.a": (2, 8), "layers.1.down.b": (4, 2)}
+    state = {
+        name: tuple(value.shape)
+        for name, value in lowered.state_dict().items()
+        if name.endswith((".a", ".b"))
+    }
+    assert state == {
+        "layers.1.up.a": (2, 4),
+        "layers.1.up.b": (8, 2),
+        "layers.1.down.a": (2, 8),
+        "layers.1.down.b": (4, 2),
+    }
     names = list(made.state)
-    assert names.index("layers.1.up.a") == names.index("layers.1.up.bias") + 1, "new state is behind that of its module"
+    assert names.index("layers.1.up.a") == names.index("layers.1.up.bias") + 1, (
+        "new state is behind that of its module"
+    )
     torch.testing.assert_close(lowered(X), model(X))
 
 
@@ -187,13 +214,17 @@ def test_a_read_of_state_is_of_its_version_at_that_place_or_an_error() -> None:
         expected = torch.relu(X) * (eager.w + 1) + 3
         torch.testing.assert_close(px.lower(_by_state("w")(program))(X), expected)
     versions = px.import_ep(torch.export.export(Counted(), (X,)).run_decompositions())
-    with pytest.raises(px.errors.RuleError, match="a read of 'w' would return its contents before the call"):
+    with pytest.raises(
+        px.errors.RuleError, match="a read of 'w' would return its contents before the call"
+    ):
         _by_state("w")(versions)
     other = _by_state("other")(versions)
     torch.testing.assert_close(px.lower(px.transform(other))(X), torch.relu(X) + 3)
 
 
-class Scaled(parent(w=lambda: nn.Parameter(torch.randn(4, 4)), b=lambda: nn.Parameter(torch.zeros(4)))):
+class Scaled(
+    parent(w=lambda: nn.Parameter(torch.randn(4, 4)), b=lambda: nn.Parameter(torch.zeros(4)))
+):
     def forward(self, x: Tensor) -> Tensor:
         return functional.linear(x, self.w, self.b)
 
@@ -215,18 +246,26 @@ def _by_norm(weight: Tensor) -> tuple[Tensor, Tensor]:
 
 @pytest.mark.parametrize("is_flat", [True, False])
 @pytest.mark.parametrize("is_kept", [True, False])
-def test_new_state_of_tied_state_is_tied_where_it_is_one_tensor(is_flat: bool, is_kept: bool) -> None:
+def test_new_state_of_tied_state_is_tied_where_it_is_one_tensor(
+    is_flat: bool, is_kept: bool
+) -> None:
     model = Tied()
     program = px.import_ep(torch.export.export(copy.deepcopy(model), (X,)))
     program = program if is_flat else px.transform(program)
     made = cache(_by_norm) if is_kept else _by_norm
-    apart = px.rule(lambda x, w, b: functional.linear(x, w, b), where=lambda m: m.tensor("w") is not None, once=True)
+    apart = px.rule(
+        lambda x, w, b: functional.linear(x, w, b),
+        where=lambda m: m.tensor("w") is not None,
+        once=True,
+    )
 
     @apart.becomes
     def _(m: px.Match, x: Any, w: Any, b: Any) -> Any:
         scale, direction = made(m.tensor(w))
         m.drop(w)
-        return functional.linear(x, m.parameter("direction", direction) * m.parameter("scale", scale), b)
+        return functional.linear(
+            x, m.parameter("direction", direction) * m.parameter("scale", scale), b
+        )
 
     result = apart(program)
     assert not px.verify(result, infer=True)
@@ -234,7 +273,9 @@ def test_new_state_of_tied_state_is_tied_where_it_is_one_tensor(is_flat: bool, i
     lowered = px.lower(result)
     torch.testing.assert_close(lowered(X), model(X))
     for name in ("scale", "direction"):
-        one, two, other = [getattr(part, name) for part in (lowered.one, lowered.two, lowered.other)]
+        one, two, other = [
+            getattr(part, name) for part in (lowered.one, lowered.two, lowered.other)
+        ]
         assert (one is two) is is_kept
         assert other is not one
     torch.testing.assert_close(px.lower(px.import_ep(px.to_ep(result)))(X), model(X))

@@ -38,11 +38,18 @@ def _made_and_written(m: Any, x: Tensor) -> Tensor:
 
 MATCHES: list[tuple[str, px.Rule, Function, str]] = [
     ("made in the program", shifted, lambda m, x: (x.sin() + torch.tensor(1.0)) * 2, "sin add mul"),
-    ("captured", row, lambda m, x: x.sin() * torch.tensor([1.0, 2.0, 3.0, 4.0]) + 1, "neg sin neg mul add"),
+    (
+        "captured",
+        row,
+        lambda m, x: x.sin() * torch.tensor([1.0, 2.0, 3.0, 4.0]) + 1,
+        "neg sin neg mul add",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("name", "rule", "function", "wanted"), MATCHES, ids=[case[0] for case in MATCHES])
+@pytest.mark.parametrize(
+    ("name", "rule", "function", "wanted"), MATCHES, ids=[case[0] for case in MATCHES]
+)
 def test_matches(name: str, rule: px.Rule, function: Function, wanted: str) -> None:
     for names in rewritten(rule, function, X):
         assert [each.split(".")[1] for each in names] == wanted.split()
@@ -86,7 +93,9 @@ class Shifted(nn.Module):
         return (x + self.by).sin()
 
 
-@pytest.mark.parametrize("kind", ["parameter", "view of a parameter", "buffer", "buffer of no state_dict"])
+@pytest.mark.parametrize(
+    "kind", ["parameter", "view of a parameter", "buffer", "buffer of no state_dict"]
+)
 def test_only_what_nobody_can_replace_is_a_constant(kind: str) -> None:
     plain = px.rule(lambda x: x + torch.zeros(4)).becomes(lambda m, x: x.clone())
     program = px.import_ep(torch.export.export(Shifted(kind), (X,)))
@@ -115,7 +124,9 @@ def test_a_rule_says_that_buffers_and_parameters_are_constants() -> None:
     for kind, needed in (("parameter", "parameters"), ("buffer", "buffers")):
         program = px.import_ep(torch.export.export(Shifted(kind), (X,)))
         for given in ("parameters", "buffers"):
-            plain = px.rule(lambda x, by: x + by, where=is_zero(**{given: True})).becomes(lambda m, x, by: x.clone())
+            plain = px.rule(lambda x, by: x + by, where=is_zero(**{given: True})).becomes(
+                lambda m, x, by: x.clone()
+            )
             assert (plain(program) is not program) == (given == needed)
 
 
@@ -130,7 +141,9 @@ def test_modules_that_share_a_body_are_asked_one_by_one() -> None:
 
 
 def test_laws() -> None:
-    right = px.rule(lambda x: x.exp() * torch.tensor(1.0), where=lambda m: m.dtype("x") == torch.float32)
+    right = px.rule(
+        lambda x: x.exp() * torch.tensor(1.0), where=lambda m: m.dtype("x") == torch.float32
+    )
     right.becomes(lambda m, x: x.exp().clone())
     assert check_rule(right, examples=share(6)).changed >= 3
     wrong = px.rule(lambda x: x * torch.tensor(2.0)).becomes(lambda m, x: x * 3)
@@ -149,7 +162,14 @@ class Written(parent(n=lambda: torch.ones(4), k=lambda: torch.ones(4))):
 
 def test_a_copy_that_is_written_is_no_constant() -> None:
     found: set[tuple[str, bool]] = set()
-    looks = px.rule(lambda x, w: x * w, where=lambda m: found.add((m.root.name, m.constant("w", buffers=True) is not None)))
+    looks = px.rule(
+        lambda x, w: x * w,
+        where=lambda m: found.add((m.root.name, m.constant("w", buffers=True) is not None)),
+    )
     program = px.inplace_mutations(px.import_ep(exported(Written(), X)))
     assert looks.becomes(lambda m, x, w: x)(program) is program
-    assert found == {("mul", False), ("mul_1", False), ("mul_1", True)}  # operands are tried in both orders
+    assert found == {
+        ("mul", False),
+        ("mul_1", False),
+        ("mul_1", True),
+    }  # operands are tried in both orders

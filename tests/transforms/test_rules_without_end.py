@@ -35,12 +35,18 @@ def test_a_circle_is_found_at_one_place_and_shown(length: int) -> None:
     seen: list[str] = []
     there = counted(seen, lambda x: torch.relu(x), lambda m, x: torch.clamp_min(x, 0))
     back = counted(seen, lambda x: torch.clamp_min(x, 0), lambda m, x: torch.relu(x))
-    with pytest.raises(px.errors.RuleError, match="do not terminate in the root: <lambda> matched 1025 times"):
+    with pytest.raises(
+        px.errors.RuleError, match="do not terminate in the root: <lambda> matched 1025 times"
+    ):
         (there + back)(chain(lambda x: torch.relu(x) + 1, length))
     assert len(seen) <= 1100
 
 
-@pytest.mark.parametrize("becomes", [lambda m, x: torch.relu(x) + 1, lambda m, x: torch.relu(x + 1)], ids=["around", "inside"])
+@pytest.mark.parametrize(
+    "becomes",
+    [lambda m, x: torch.relu(x) + 1, lambda m, x: torch.relu(x + 1)],
+    ids=["around", "inside"],
+)
 def test_what_grows_is_found_at_one_place(becomes: Callable[..., Any]) -> None:
     seen: list[str] = []
     with pytest.raises(px.errors.RuleError, match="do not terminate"):
@@ -50,7 +56,9 @@ def test_what_grows_is_found_at_one_place(becomes: Callable[..., Any]) -> None:
 
 def test_rules_that_end_are_not_refused() -> None:
     # Each match is of the result of the one before, and of one more node that was there.
-    merged = px.rule(lambda x, a, b: (x + a) + b, where=lambda m: all(isinstance(m[each], int) for each in "ab"))
+    merged = px.rule(
+        lambda x, a, b: (x + a) + b, where=lambda m: all(isinstance(m[each], int) for each in "ab")
+    )
     result = merged.becomes(lambda m, x, a, b: x + (a + b))(chain(lambda x: x + 1, 100))
     assert [node.args[1] for node in result.main.nodes] == [100]
     # Each match is of what the one before made, and nothing else is there.
@@ -58,7 +66,9 @@ def test_rules_that_end_are_not_refused() -> None:
     result = smaller.becomes(lambda m, x, n: x * x.pow(n - 1))(chain(lambda x: x.pow(150), 1))
     assert len(result.main.nodes) == 150
     # What was made in one place is used up at another.
-    sums = px.rule(lambda x: x.sin(), once=True).becomes(lambda m, x: sum([x + number for number in range(60)], x))
+    sums = px.rule(lambda x: x.sin(), once=True).becomes(
+        lambda m, x: sum([x + number for number in range(60)], x)
+    )
     outside = px.rule(lambda x, y, z: (x + y) * z).becomes(lambda m, x, y, z: x * z + y * z)
     result = (sums + outside)(chain(lambda x: x.sin() * X, 1))
     assert sum(node.do.name == "aten.mul.Tensor" for node in result.main.nodes) == 121
@@ -98,13 +108,21 @@ def program() -> px.Program:
 RULES = {
     "mul neg": px.rule(doubled).becomes(lambda m, x: x * ALL),
     "mul neg of alternatives": px.rule(inside).becomes(lambda m, x: x * ALL),
-    "mul mul": px.rule(lambda x: (doubled(x), doubled(x).neg())).becomes(lambda m, x: (x * ALL, x * -ALL)),
+    "mul mul": px.rule(lambda x: (doubled(x), doubled(x).neg())).becomes(
+        lambda m, x: (x * ALL, x * -ALL)
+    ),
 }
 
 
 @pytest.mark.parametrize("wanted", RULES)
-def test_a_rule_over_values_that_are_used_twice_is_made_and_matches(wanted: str, program: px.Program) -> None:
-    names = [node.do.name.split(".")[1] for node in RULES[wanted](program).main.nodes if isinstance(node.do, px.Op)]
+def test_a_rule_over_values_that_are_used_twice_is_made_and_matches(
+    wanted: str, program: px.Program
+) -> None:
+    names = [
+        node.do.name.split(".")[1]
+        for node in RULES[wanted](program).main.nodes
+        if isinstance(node.do, px.Op)
+    ]
     assert names == wanted.split()[:2]
 
 

@@ -77,7 +77,11 @@ ALGEBRA: list[tuple[str, Function]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("wanted", "function"), ALGEBRA, ids=[f"{number}-{each[0]}" for number, each in enumerate(ALGEBRA)])
+@pytest.mark.parametrize(
+    ("wanted", "function"),
+    ALGEBRA,
+    ids=[f"{number}-{each[0]}" for number, each in enumerate(ALGEBRA)],
+)
 def test_algebra(wanted: str, function: Function) -> None:
     model, args = Plain(function), (X, WHOLE, B)
     result, names = applied(rules.algebra, imported(model, *args))
@@ -85,7 +89,9 @@ def test_algebra(wanted: str, function: Function) -> None:
     assert_equal(result, model, args, 0)
     before, after = model(*args), px.lower(result)(*args)
     if isinstance(before, Tensor) and before.is_floating_point():  # the signs of zeros too
-        assert torch.equal(torch.signbit(before[before == before]), torch.signbit(after[before == before]))
+        assert torch.equal(
+            torch.signbit(before[before == before]), torch.signbit(after[before == before])
+        )
 
 
 def test_every_identity_has_a_case() -> None:
@@ -167,7 +173,11 @@ FUSIONS: list[tuple[str, Function]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("wanted", "function"), FUSIONS, ids=[f"{number}-{each[0]}" for number, each in enumerate(FUSIONS)])
+@pytest.mark.parametrize(
+    ("wanted", "function"),
+    FUSIONS,
+    ids=[f"{number}-{each[0]}" for number, each in enumerate(FUSIONS)],
+)
 def test_fusions(wanted: str, function: Function) -> None:
     model = Plain(function)
     result, names = applied(rules.fusions, imported(model, Y))
@@ -213,7 +223,11 @@ NORMED: list[tuple[str, nn.Module, tuple[int, ...]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("kind", "model", "size"), NORMED, ids=[f"{number}-{each[0]}" for number, each in enumerate(NORMED)])
+@pytest.mark.parametrize(
+    ("kind", "model", "size"),
+    NORMED,
+    ids=[f"{number}-{each[0]}" for number, each in enumerate(NORMED)],
+)
 def test_batch_norms_are_folded(kind: str, model: nn.Module, size: tuple[int, ...]) -> None:
     dtype = next(model.parameters()).dtype
     x = torch.randn(size).to(dtype)
@@ -233,7 +247,9 @@ class Spread(nn.Module):
         self.register_buffer("var", torch.full((4,), variance))
 
     def forward(self, x: Tensor) -> Tensor:
-        return functional.batch_norm(torch.ops.aten.linear.default(x, self.w, self.b), self.mean, self.var, eps=0.0)
+        return functional.batch_norm(
+            torch.ops.aten.linear.default(x, self.w, self.b), self.mean, self.var, eps=0.0
+        )
 
 
 UNFOLDED: list[tuple[str, nn.Module, tuple[int, ...]]] = [
@@ -244,13 +260,17 @@ UNFOLDED: list[tuple[str, nn.Module, tuple[int, ...]]] = [
 
 
 @pytest.mark.parametrize(("name", "model", "size"), UNFOLDED, ids=[each[0] for each in UNFOLDED])
-def test_what_is_almost_a_batch_norm_of_channels_stays(name: str, model: nn.Module, size: tuple[int, ...]) -> None:
+def test_what_is_almost_a_batch_norm_of_channels_stays(
+    name: str, model: nn.Module, size: tuple[int, ...]
+) -> None:
     program = imported(model, torch.randn(size))
     assert rules.fusions(program) is program
 
 
 def test_every_fusion_has_a_case() -> None:
-    names = {name for each, _ in FUSIONS for name in each.split()} | {f"{kind}_batch_norm" for kind, _, _ in NORMED}
+    names = {name for each, _ in FUSIONS for name in each.split()} | {
+        f"{kind}_batch_norm" for kind, _, _ in NORMED
+    }
     assert {each.name for each in rules.fusions.rules} == names
 
 
@@ -259,8 +279,12 @@ def test_every_fusion_has_a_case() -> None:
     [(lambda o: o * 2, True), (lambda o: o.transpose(1, 2).view(2, -1), False), (lambda o: (o + 1).as_strided((2,), (1,)), False),
      (lambda o: ((p := o + 1).flatten(1).mul_(0.5), p)[1], False), (lambda o: (o.transpose(1, 2).reshape(-1).mul_(2), o)[1], False)],
 )  # fmt: skip
-def test_a_result_with_other_strides_replaces_only_what_nobody_observes(observe: Function, fits: bool) -> None:
-    module = Plain(lambda m, x: observe((y := (x.permute(0, 2, 1) * 1.5).exp()) / y.sum(-1, keepdim=True)))
+def test_a_result_with_other_strides_replaces_only_what_nobody_observes(
+    observe: Function, fits: bool
+) -> None:
+    module = Plain(
+        lambda m, x: observe((y := (x.permute(0, 2, 1) * 1.5).exp()) / y.sum(-1, keepdim=True))
+    )
     x = torch.linspace(-1, 1, 24).reshape(2, 3, 4)
     made = rules.fusions(program := imported(module, x))
     torch.testing.assert_close(px.lower(made)(x), module(x))
@@ -268,7 +292,9 @@ def test_a_result_with_other_strides_replaces_only_what_nobody_observes(observe:
 
 
 def test_the_new_operators_run_without_the_autocast_around_the_rule() -> None:
-    rule = px.rule(lambda x: torch.relu(x)).becomes(lambda m, x: functional.linear(x, m.call(torch.ops.aten.ones, [4, 4])))
+    rule = px.rule(lambda x: torch.relu(x)).becomes(
+        lambda m, x: functional.linear(x, m.call(torch.ops.aten.ones, [4, 4]))
+    )
     with torch.autocast("cpu"):
         made = rule(imported(nn.ReLU(), torch.ones(2, 4)))
     assert px.verify(made, infer=True) == ()
@@ -278,5 +304,7 @@ def test_a_module_that_is_called_with_two_sizes_is_left() -> None:
     module = Plain(lambda m, x: (m.full(x), m.full(torch.cat([x, x]))))
     tree = px.transform(imported(module, torch.ones(3, 4)))
     assert "px.expand gives each call a body" in str(
-        px.rule(lambda x, w, b: functional.linear(x, w, b)).becomes(lambda m, x, w, b: x @ w.t() + b).explain(tree)
+        px.rule(lambda x, w, b: functional.linear(x, w, b))
+        .becomes(lambda m, x, w, b: x @ w.t() + b)
+        .explain(tree)
     )

@@ -23,10 +23,16 @@ class Attention(parent(qkv=lambda: nn.Linear(8, 24), out=lambda: nn.Linear(8, 8)
 
     def forward(self, x: Tensor) -> Tensor:
         batch, length, _ = x.shape
-        q, k, v = (each.reshape(batch, length, 2, 4).transpose(1, 2) for each in self.qkv(x).chunk(3, -1))
+        q, k, v = (
+            each.reshape(batch, length, 2, 4).transpose(1, 2) for each in self.qkv(x).chunk(3, -1)
+        )
         seen = torch.ones(length, length, dtype=torch.bool).tril()
         scores = (q @ k.transpose(-2, -1) / 2.0).masked_fill(~seen, float("-inf"))
-        return self.out((torch.softmax(scores.float(), -1).to(x.dtype) @ v).transpose(1, 2).reshape(batch, length, 8))
+        return self.out(
+            (torch.softmax(scores.float(), -1).to(x.dtype) @ v)
+            .transpose(1, 2)
+            .reshape(batch, length, 8)
+        )
 
 
 ROW = functools.partial(nn.Parameter, torch.linspace(1, 2, 8))
@@ -58,7 +64,11 @@ class Model(nn.Module):
         return self.second(self.first(x))
 
 
-SETS = {"attention": (Attention, rules.attention), "fusions": (Norms, rules.fusions), "algebra": (Views, rules.algebra)}
+SETS = {
+    "attention": (Attention, rules.attention),
+    "fusions": (Norms, rules.fusions),
+    "algebra": (Views, rules.algebra),
+}
 
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 3e-2}
 CASES = [(name, dtype) for name in SETS for dtype in TOLERANCE]
@@ -70,7 +80,9 @@ def test_sizes_that_only_a_run_knows(name: str, dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     model = Model(kind).to(dtype)
     found = torch.export.export(
-        copy.deepcopy(model), (torch.randn(3, 5, 8, dtype=dtype),), dynamic_shapes=({0: BATCH, 1: LENGTH},)
+        copy.deepcopy(model),
+        (torch.randn(3, 5, 8, dtype=dtype),),
+        dynamic_shapes=({0: BATCH, 1: LENGTH},),
     )
     flat = px.import_ep(found)
     for program in (flat, px.transform(flat)):
@@ -79,7 +91,12 @@ def test_sizes_that_only_a_run_knows(name: str, dtype: torch.dtype) -> None:
         assert result is not program and result.order == program.order
         assert not px.verify(result, infer=True)
         assert _guards(found) == before and result.constraints == program.constraints
-        _assert_equal(px.lower(px.transform(result)), model, dtype, 0 if name == "algebra" else TOLERANCE[dtype])
+        _assert_equal(
+            px.lower(px.transform(result)),
+            model,
+            dtype,
+            0 if name == "algebra" else TOLERANCE[dtype],
+        )
 
 
 def _guards(found: torch.export.ExportedProgram) -> list[int]:
@@ -88,7 +105,9 @@ def _guards(found: torch.export.ExportedProgram) -> list[int]:
     return [len(mode.shape_env.guards) for mode in modes.values()]
 
 
-def _assert_equal(lowered: nn.Module, model: nn.Module, dtype: torch.dtype, tolerance: float) -> None:
+def _assert_equal(
+    lowered: nn.Module, model: nn.Module, dtype: torch.dtype, tolerance: float
+) -> None:
     for batch, length in ((2, 7), (5, 3)):
         x = torch.randn(batch, length, 8, dtype=dtype)
         torch.testing.assert_close(lowered(x), model(x), rtol=tolerance, atol=tolerance)

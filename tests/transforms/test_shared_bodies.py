@@ -17,8 +17,15 @@ def test_literals_are_compared_with_their_type() -> None:
         px.Node(f"n{index}", MUL, (px.Ref("x"), value), (), (px.Frame(f"m{index}"),))
         for index, value in enumerate([1, 1.0, True, 1])
     ]
-    program = px.deduplicate(px.outline(flat(nodes, tuple(px.Ref(node.name) for node in nodes), "x")))
-    assert [node.do.graph for node in program.main.nodes if isinstance(node.do, px.Call)] == ["m0", "m1", "m2", "m0"]
+    program = px.deduplicate(
+        px.outline(flat(nodes, tuple(px.Ref(node.name) for node in nodes), "x"))
+    )
+    assert [node.do.graph for node in program.main.nodes if isinstance(node.do, px.Call)] == [
+        "m0",
+        "m1",
+        "m2",
+        "m0",
+    ]
 
 
 TWO_CALLS = """
@@ -69,7 +76,11 @@ def test_signatures_are_those_of_the_module_and_of_the_call() -> None:
         }
     """
     assert px.deduplicate(tree(graphs + EQUAL, preserved("a"), preserved("b@1"))).order == ("", "a")
-    assert px.deduplicate(tree(graphs + EQUAL, preserved("a"), preserved("b"))).order == ("", "a", "b")
+    assert px.deduplicate(tree(graphs + EQUAL, preserved("a"), preserved("b"))).order == (
+        "",
+        "a",
+        "b",
+    )
 
 
 # Copies of shared bodies: which numbers their calls get, and what they may say of their values.
@@ -85,7 +96,10 @@ BODY = """
 
 def called_as(*frames: str) -> str:
     """Return the text of a root that calls ``@a`` in a row, each time as one of these."""
-    calls = [f"y{index} = call @a({f'y{index - 1}' if index else 'x'}) as {frame}" for index, frame in enumerate(frames)]
+    calls = [
+        f"y{index} = call @a({f'y{index - 1}' if index else 'x'}) as {frame}"
+        for index, frame in enumerate(frames)
+    ]
     return "\n".join(['graph @""(x) {', *calls, f"return (y{len(frames) - 1},)", "}"]) + BODY
 
 
@@ -102,12 +116,20 @@ SIGNED = (preserved("a"), preserved("a@2", names="(other)"), preserved("a@3"))
         (("a@1", "a@1", "a", "a", "a"), ["a@1", "a@4", "a", "a@3", "a@5"]),
     ],
 )
-def test_a_number_belongs_to_calls_that_are_called_alike(given: tuple[str, ...], made: list[str]) -> None:
+def test_a_number_belongs_to_calls_that_are_called_alike(
+    given: tuple[str, ...], made: list[str]
+) -> None:
     """One that another signature has is left out, and so is one that has none among those that have."""
     program = tree(called_as(*given), *SIGNED)
     result = px.expand(program)
     assert calls(result) == made
-    signed = [[str(one.call_signatures.get(node.do.instance)) for node in one.main.callers] for one in (program, result)]  # type: ignore[union-attr]
+    signed = [
+        [
+            str(each.call_signatures.get(node.do.instance))  # type: ignore[union-attr]
+            for node in each.main.callers
+        ]
+        for each in (program, result)
+    ]
     assert signed[0] == signed[1]
 
 
@@ -119,7 +141,11 @@ STATE = "state {\nbuffer a.n: f32[2]\nbuffer a.c.n: f32[2]\n}"
 
 def chooses(name: str, true: str, false: str) -> str:
     """Return the text of a body that hands its input to one of two branches."""
-    lines = [f'y = higher_order.cond(x, @"{true}", @"{false}", (x,))', "z = operator.getitem(y, 0)", "return z"]
+    lines = [
+        f'y = higher_order.cond(x, @"{true}", @"{false}", (x,))',
+        "z = operator.getitem(y, 0)",
+        "return z",
+    ]
     return "\n".join([f"graph @{name}(x) {{", *lines, "}"])
 
 
@@ -158,7 +184,9 @@ def test_branches_are_named_from_the_root() -> None:
     result = px.inline(program)
     assert px.verify(result) == ()
     assert shown(result, "") == ROOT
-    assert [line.partition("  in ")[0].strip() for line in shown(result, "$t").splitlines()[1:-1]] == [
+    assert [
+        line.partition("  in ")[0].strip() for line in shown(result, "$t").splitlines()[1:-1]
+    ] == [
         "n = get a.n",
         "w = aten.add.Tensor(v, n)",
         "n_1 = get a.c.n",
@@ -195,14 +223,23 @@ def test_what_expand_may_make_is_counted_to_the_node() -> None:
 
 
 @pytest.mark.parametrize(("slot", "argument"), [(2, 2), (3, 2), (2, 3), (3, 3)])
-def test_fake_values_hold_where_arguments_and_state_have_those_shapes(slot: int, argument: int) -> None:
+def test_fake_values_hold_where_arguments_and_state_have_those_shapes(
+    slot: int, argument: int
+) -> None:
     """The body was traced in `a` with two elements; in `b` its values are those of `b`, or nothing is said of them."""
     two, other = number((2,)), number((argument,))
-    inner = (px.Node("read", px.Get("w"), meta=two), px.Node("y", toy.ADD, (px.Ref("x"), px.Ref("read")), meta=two))
+    inner = (
+        px.Node("read", px.Get("w"), meta=two),
+        px.Node("y", toy.ADD, (px.Ref("x"), px.Ref("read")), meta=two),
+    )
     body = px.Graph((px.Input("x", two),), inner, px.Ref("y"))
-    calls = tuple(px.Node(name, px.Call(px.Frame(name), "body"), (px.Ref(of),)) for name, of in ("ap", "bq"))
+    calls = tuple(
+        px.Node(name, px.Call(px.Frame(name), "body"), (px.Ref(of),)) for name, of in ("ap", "bq")
+    )
     main = px.Graph((px.Input("p", two), px.Input("q", other)), calls, (px.Ref("a"), px.Ref("b")))
-    base = px.Program.of({"": main, "body": body}, signature=px.ir.Signature((USER, USER), (px.ir.UserOutput(),) * 2))
+    base = px.Program.of(
+        {"": main, "body": body}, signature=px.ir.Signature((USER, USER), (px.ir.UserOutput(),) * 2)
+    )
     whole = base.with_state(add={"a.w": torch.zeros(2), "b.w": torch.zeros(slot)})
     first, second = (px.expand(whole).graphs[name] for name in ("body", "b"))
     assert first is body

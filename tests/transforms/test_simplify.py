@@ -20,12 +20,19 @@ Step = px.Transformation
 def text(graphs: str, *sections: str, inputs: str = "x: f32[2]", outputs: int = 1) -> px.Program:
     """Return a program of user inputs (`x: f32[2], y: i64[]`), with as many user outputs, from the text of its graphs."""
     takes = "\n".join(f"user {one.strip()}" for one in inputs.split(";") if one.strip())
-    given = (f"takes {{\n{takes}\n}}", "gives {\n" + "user\n" * outputs + "}", *sections, dedent(graphs))
+    given = (
+        f"takes {{\n{takes}\n}}",
+        "gives {\n" + "user\n" * outputs + "}",
+        *sections,
+        dedent(graphs),
+    )
     written, allow = "\n".join(["program {", *given, "}"]), {"aten._print.default"}
     memory: dict[int, torch.Tensor] = {}
     values: dict[str, torch.Tensor] = {}
     for name, slot in px.parse(written, allow=allow).state.pairs:
-        value = memory.setdefault(slot.storage, torch.full(slot.value.shape, 3, dtype=slot.value.dtype))
+        value = memory.setdefault(
+            slot.storage, torch.full(slot.value.shape, 3, dtype=slot.value.dtype)
+        )
         value = value if value.shape == slot.value.shape else value[: len(slot.value)]
         values[name] = nn.Parameter(value) if slot.kind is px.ir.SlotKind.PARAMETER else value
     program = px.infer(px.parse(written, state=values, allow=allow))
@@ -37,14 +44,19 @@ def short(case: str, state: str = "", inputs: str = "x: f32[2]") -> px.Program:
     """Return a program of a root, written on one line: `a = exp(x)` is `a = aten.exp.default(x)`."""
     lines = [re.sub(r"= getitem\(", "= operator.getitem(", line) for line in case.split("; ")]
     lines = [re.sub(r"= (\w+)\(", r"= aten.\1.default(", line) for line in lines]
-    lines = [re.sub(r"= (\w+\.\w+)\(", r"= aten.\1(", line).replace("aten.operator", "operator") for line in lines]
+    lines = [
+        re.sub(r"= (\w+\.\w+)\(", r"= aten.\1(", line).replace("aten.operator", "operator")
+        for line in lines
+    ]
     graph = "\n".join(['graph @""(x) {', *lines, "}"])
     return text(graph, state, inputs=inputs, outputs=len(re.findall(r"\w+", lines[-1])) - 1)
 
 
 def nodes(program: px.Program, graph: str = "", *, reads: bool = True) -> list[str]:
     """Return the names of the nodes of a graph."""
-    return [node.name for node in program.graphs[graph].nodes if reads or type(node.do) is not px.Get]
+    return [
+        node.name for node in program.graphs[graph].nodes if reads or type(node.do) is not px.Get
+    ]
 
 
 def sound(step: Step, program: px.Program) -> px.Program:
@@ -179,7 +191,11 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("step", "state", "case", "left"), CASES, ids=[f"{step.name} {case}" for step, _, case, _ in CASES])
+@pytest.mark.parametrize(
+    ("step", "state", "case", "left"),
+    CASES,
+    ids=[f"{step.name} {case}" for step, _, case, _ in CASES],
+)
 def test_of_one_graph(step: Step, state: str, case: str, left: str) -> None:
     """The nodes that are left, and bit for bit the results, over calls with other inputs."""
     program = short(case, state, "x: f32[2, 3]" if state is MATRIX else "x: f32[2]")
@@ -189,14 +205,22 @@ def test_of_one_graph(step: Step, state: str, case: str, left: str) -> None:
         return  # refused by torch, or without contents
     first, second = px.lower(program), px.lower(result)
     assert first.state_dict().keys() == second.state_dict().keys()
-    rows = (BITS, BITS.t().contiguous().t(), BITS[:1].expand(2, 3)) if state is MATRIX else [BITS[1, 1:] * n for n in (1, 2, 3)]
+    rows = (
+        (BITS, BITS.t().contiguous().t(), BITS[:1].expand(2, 3))
+        if state is MATRIX
+        else [BITS[1, 1:] * n for n in (1, 2, 3)]
+    )
     for call, x in enumerate(rows):
         torch.manual_seed(call)
         expected = first(x.clone() if "_." in case or "_(" in case else x)
         torch.manual_seed(call)
         found = second(x.clone() if "_." in case or "_(" in case else x)
-        for mine, theirs in zip(pytree.tree_leaves(found), pytree.tree_leaves(expected), strict=True):
-            pair = [one.detach().contiguous().reshape(-1).view(torch.uint8) for one in (mine, theirs)]
+        for mine, theirs in zip(
+            pytree.tree_leaves(found), pytree.tree_leaves(expected), strict=True
+        ):
+            pair = [
+                one.detach().contiguous().reshape(-1).view(torch.uint8) for one in (mine, theirs)
+            ]
             assert torch.equal(*pair)
             assert mine.stride() == theirs.stride()
             if step is px.fold_constants:
@@ -238,7 +262,10 @@ graph @f(p) {{
     ],
 )
 def test_calls(first: str, second: str, body: str, calls: int) -> None:
-    program = text(CALLS.format(first=first, second=second, body=body), "state {\nbuffer a.n: f32[2]\nbuffer c.n: f32[2]\n}")
+    program = text(
+        CALLS.format(first=first, second=second, body=body),
+        "state {\nbuffer a.n: f32[2]\nbuffer c.n: f32[2]\n}",
+    )
     result = sound(px.eliminate_common_subexpressions, program)
     assert sum(type(node.do) is px.Call for node in result.main.nodes) == calls
 
@@ -264,7 +291,10 @@ def test_inputs_of_a_body_may_be_one_tensor() -> None:
 
 
 def test_calls_with_preserved_signatures_are_not_crossed() -> None:
-    outer, x = Parent(lambda p, x: p.first(x) + p.second(x), first=nn.GELU(), second=nn.GELU()), torch.randn(2, 3)
+    outer, x = (
+        Parent(lambda p, x: p.first(x) + p.second(x), first=nn.GELU(), second=nn.GELU()),
+        torch.randn(2, 3),
+    )
     program = px.import_ep(exported(outer, x, preserve_module_call_signature=("first", "second")))
     for one in (program, px.transform(program)):
         assert sound(px.eliminate_common_subexpressions, one) is one
@@ -316,11 +346,15 @@ def test_operators_of_other_libraries_are_not_run() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x + counts(torch.ones(3))
 
-    program = px.import_ep(torch.export.export(Model(), (torch.ones(3),)), effects={counts: px.PURE})
+    program = px.import_ep(
+        torch.export.export(Model(), (torch.ones(3),)), effects={counts: px.PURE}
+    )
     ran.clear()
     result = px.fold_constants(program)
     assert ran == []
-    assert "purefx_clean.counts.default" in [node.do.name for node in result.main.nodes if type(node.do) is px.Op]
+    assert "purefx_clean.counts.default" in [
+        node.do.name for node in result.main.nodes if type(node.do) is px.Op
+    ]
 
 
 BODIES = """
@@ -342,7 +376,12 @@ graph @f(p, q) {{
 
 @pytest.mark.parametrize(
     ("first", "second", "inputs", "left", "results"),
-    [(0, 0, ["p"], ["a"], 1), (0, 2, ["p"], ["a", "c"], 2), (0, -1, ["p"], ["a", "c"], 2), (1, 1, ["q"], ["b"], 1)],
+    [
+        (0, 0, ["p"], ["a"], 1),
+        (0, 2, ["p"], ["a", "c"], 2),
+        (0, -1, ["p"], ["a", "c"], 2),
+        (1, 1, ["q"], ["b"], 1),
+    ],
 )
 def test_a_shared_body_keeps_what_one_of_its_calls_needs(
     first: int, second: int, inputs: list[str], left: list[str], results: int
@@ -371,7 +410,9 @@ def test_state_goes_on_request(stage: str) -> None:
 
 def test_preserved_calls_stay() -> None:
     outer = Parent(lambda p, x: (p.inner(x), x * 2)[1], inner=nn.Linear(3, 3))
-    program = px.import_ep(exported(outer, torch.randn(2, 3), preserve_module_call_signature=("inner",)))
+    program = px.import_ep(
+        exported(outer, torch.randn(2, 3), preserve_module_call_signature=("inner",))
+    )
     for one in (program, px.transform(program)):
         assert sound(px.eliminate_dead_code, one) is one
 
@@ -380,5 +421,7 @@ def test_in_a_level_of_vmap_sizes_are_not_what_values_say() -> None:
     program = short("a = view(x, [2, 3]); b = neg(a); return (b,)", inputs="x: f32[2, 3]")
     level = px.Node("level", px.Op("toy.enter", px.Effects(ordered=True, scope=1)))
     end = px.Node("end", px.Op("toy.leave", px.Effects(ordered=True, scope=-1)))
-    inside = program.with_main(px.Graph(program.main.inputs, (level, *program.main.nodes, end), program.main.output))
+    inside = program.with_main(
+        px.Graph(program.main.inputs, (level, *program.main.nodes, end), program.main.output)
+    )
     assert px.remove_noops(inside) is inside

@@ -26,13 +26,24 @@ N, M = symbolic()
 
 SIZE, OTHER = N.shape[0], M.shape[0]
 
-VALUES: Mapping[str, Any] = {"x": N, "w": M, "n": SIZE, "k": OTHER, "h": SIZE * 2, "y": N, "i": SIZE + OTHER, "o": SIZE}
+VALUES: Mapping[str, Any] = {
+    "x": N,
+    "w": M,
+    "n": SIZE,
+    "k": OTHER,
+    "h": SIZE * 2,
+    "y": N,
+    "i": SIZE + OTHER,
+    "o": SIZE,
+}
 
 
 def sized(nodes: str, *more: str) -> px.Program:
     """Return a program of these nodes, with what their values are; the first call of ``c`` is preserved if nothing is said."""
     program = tree('graph @""(x) {\n' + nodes + "\n}", *(more or (preserved("c"),)))
-    return told(program, {name: {"val": value, "stack_trace": name} for name, value in VALUES.items()})
+    return told(
+        program, {name: {"val": value, "stack_trace": name} for name, value in VALUES.items()}
+    )
 
 
 OUT = """
@@ -62,13 +73,21 @@ def test_a_size_that_leaves_is_computed_again_for_each_use(stack: str) -> None:
 
 
 STAYS = {
-    "no tensor has it": OUT.replace("n = aten.sym_size.int(x, 0)", "k = aten.sym_size.int(x, 0)").replace("(n,)", "(k,)"),
-    "an operator of more than numbers": OUT.replace("n = aten.sym_size.int(x, 0)", "n = aten._local_scalar_dense.default(x)"),
+    "no tensor has it": OUT.replace(
+        "n = aten.sym_size.int(x, 0)", "k = aten.sym_size.int(x, 0)"
+    ).replace("(n,)", "(k,)"),
+    "an operator of more than numbers": OUT.replace(
+        "n = aten.sym_size.int(x, 0)", "n = aten._local_scalar_dense.default(x)"
+    ),
     "it is given a keyword": OUT.replace("(x, 0)", "(x, dim=0)"),
     "it has an effect": OUT.replace("n = aten.sym_size.int(x, 0)", "n = toy.next(3) ! ordered"),
     "it is random": OUT.replace("n = aten.sym_size.int(x, 0)", "n = toy.next(3) ! random"),
-    "nothing is known of it": OUT.replace("n = aten.sym_size.int(x, 0)", "n = toy.next(3) ! unknown"),
-    "it is a tensor": OUT.replace("n = aten.sym_size.int(x, 0)", "y = aten.neg.default(x)").replace("(n,)", "(y,)"),
+    "nothing is known of it": OUT.replace(
+        "n = aten.sym_size.int(x, 0)", "n = toy.next(3) ! unknown"
+    ),
+    "it is a tensor": OUT.replace("n = aten.sym_size.int(x, 0)", "y = aten.neg.default(x)").replace(
+        "(n,)", "(y,)"
+    ),
 }
 
 
@@ -128,7 +147,13 @@ def test_children_take_what_the_originals_took(strict: bool, decomposed: bool) -
     called_alone(px.lower(program), eager)
     called_alone(px.lower(program, to="interpreter"), eager)
     bodies = {name: len(graph.inputs) for name, graph in program.graphs.items()}
-    assert bodies == {"": 1, "Adds": 1, "inner": 2, "inner.folds": 1, "unfolds": 1}  # and so equal modules are equal bodies
+    assert bodies == {
+        "": 1,
+        "Adds": 1,
+        "inner": 2,
+        "inner.folds": 1,
+        "unfolds": 1,
+    }  # and so equal modules are equal bodies
 
 
 def called_alone(made: nn.Module, eager: nn.Module) -> None:
@@ -139,14 +164,19 @@ def called_alone(made: nn.Module, eager: nn.Module) -> None:
         def hook(_: nn.Module, args: tuple[Any, ...], result: Any) -> None:
             seen.add(path)
             assert len(args) == len(inspect.signature(original.forward).parameters)
-            for got, wanted in zip(_leaves(made.get_submodule(path)(*args)), _leaves(result), strict=True):
+            for got, wanted in zip(
+                _leaves(made.get_submodule(path)(*args)), _leaves(result), strict=True
+            ):
                 assert torch.equal(got, wanted)
 
         return hook
 
     for rows, columns in ((4, 6), (3, 8)):
         x, model = torch.randn(rows, columns, 3), copy.deepcopy(eager)
-        assert all(torch.equal(torch.as_tensor(a), torch.as_tensor(b)) for a, b in zip(made(x), eager(x), strict=True))
+        assert all(
+            torch.equal(torch.as_tensor(a), torch.as_tensor(b))
+            for a, b in zip(made(x), eager(x), strict=True)
+        )
         for path, child in model.named_modules():
             if path:
                 child.register_forward_hook(alone(path, child))
@@ -171,7 +201,9 @@ class Turns(parent(folds=Unfolds, turned=Turned)):
 
 
 def test_a_tensor_that_is_turned_in_place_tells_no_size() -> None:
-    ep = torch.export.export(Turns(), (torch.randn(3, 4),), dynamic_shapes=({0: Dim("n", min=2), 1: Dim("m", min=2)},))
+    ep = torch.export.export(
+        Turns(), (torch.randn(3, 4),), dynamic_shapes=({0: Dim("n", min=2), 1: Dim("m", min=2)},)
+    )
     made = px.unflatten(ep)
     for shape in ((3, 4), (5, 2)):
         x = torch.randn(shape)

@@ -24,7 +24,10 @@ def by_first_letter(of: px.Node) -> str:
 def names_in(split: px.Program) -> dict[str, list[str]]:
     """Return the names of the operators in each part."""
     parts = {part.name: split.graphs[part.graph].nodes for part in px.parts(split)}
-    return {name: [each.name for each in nodes if not isinstance(each.do, px.Get)] for name, nodes in parts.items()}
+    return {
+        name: [each.name for each in nodes if not isinstance(each.do, px.Get)]
+        for name, nodes in parts.items()
+    }
 
 
 def test_inputs_reads_and_parts_of_tuples_need_no_tag() -> None:
@@ -46,7 +49,9 @@ def test_inputs_reads_and_parts_of_tuples_need_no_tag() -> None:
     assert asked == ["mul", "max_1", "add"]
     assert px.split_provenance(program).state == {"w": ("a.w", "b.w")}
     assert program.state["a.w"].cell == program.state["b.w"].cell
-    assert [len([n for n in program.graphs[name].nodes if isinstance(n.do, px.Get)]) for name in "ab"] == [1, 1]
+    assert [
+        len([n for n in program.graphs[name].nodes if isinstance(n.do, px.Get)]) for name in "ab"
+    ] == [1, 1]
 
 
 @pytest.mark.parametrize("stack", [(), (px.Frame("m"),)], ids=["flat", "outlined"])
@@ -64,9 +69,16 @@ def region(scope: int) -> px.Op:
 
 
 def test_a_region_is_in_one_part() -> None:
-    nodes = [px.Node("open", region(1)), node("a", NEG, "x"), node("c", NEG, "a"), px.Node("shut", region(-1))]
+    nodes = [
+        px.Node("open", region(1)),
+        node("a", NEG, "x"),
+        node("c", NEG, "a"),
+        px.Node("shut", region(-1)),
+    ]
     program = px.split_by_tags(
-        flat([node("b", NEG, "x"), *nodes], (px.Ref("b"), px.Ref("c")), "x"), ("b", "a"), tag_of={"b": "b", "a": "a"}
+        flat([node("b", NEG, "x"), *nodes], (px.Ref("b"), px.Ref("c")), "x"),
+        ("b", "a"),
+        tag_of={"b": "b", "a": "a"},
     )
     assert names_in(program) == {"b": ["b"], "a": ["open", "a", "c", "shut"]}
 
@@ -78,7 +90,10 @@ def test_a_preserved_call_is_in_one_part() -> None:
     program = px.split_by_module(base, {"layers.0": "a", "layers.1": "b"})
     assert list(program.call_signatures) == [px.Frame("b.layers.1")]
     assert torch.equal(px.lower(program).get_submodule("b.layers.1")(x), module.layers[1](x))
-    with pytest.raises(px.errors.PartitionError, match=r"layers\.1, whose call signature was preserved, would be cut"):
+    with pytest.raises(
+        px.errors.PartitionError,
+        match=r"layers\.1, whose call signature was preserved, would be cut",
+    ):
         px.split_by_module(base, {"layers.1.up": "a", "layers.1.down": "b"})
 
 
@@ -122,18 +137,38 @@ def test_a_preserved_call_without_a_tag_goes_to_one_part() -> None:
     split = px.split_by_tags(px.parse(UNITS), ("t0", "t1"), tag_of={"early": "t0", "late": "t1"})
     assert px.verify(split) == ()
     assert {"a", "b", "early"} <= {*names_in(split)["t0"]} and "late" in names_in(split)["t1"]
-    text = UNITS.replace("takes_1 = purefx.takes(b)   in n", "mid = toy.neg(b) ! pure\n    takes_1 = purefx.takes(mid) in n")
-    found = names_in(px.split_by_tags(px.parse(text), ("t0", "t1"), tag_of={"early": "t0", "mid": "t1"}))
-    assert {"a", "b", "early"} <= {*found["t0"]} and {"mid", "takes_1", "c", "gives_1"} <= {*found["t1"]}
+    text = UNITS.replace(
+        "takes_1 = purefx.takes(b)   in n",
+        "mid = toy.neg(b) ! pure\n    takes_1 = purefx.takes(mid) in n",
+    )
+    found = names_in(
+        px.split_by_tags(px.parse(text), ("t0", "t1"), tag_of={"early": "t0", "mid": "t1"})
+    )
+    assert {"a", "b", "early"} <= {*found["t0"]} and {"mid", "takes_1", "c", "gives_1"} <= {
+        *found["t1"]
+    }
     # The call needs a value of the second part, and the first one needs the call.
-    text = UNITS.replace("takes = purefx.takes(x)     in m", "mid = toy.neg(x) ! pure\n    takes = purefx.takes(mid)   in m")
+    text = UNITS.replace(
+        "takes = purefx.takes(x)     in m",
+        "mid = toy.neg(x) ! pure\n    takes = purefx.takes(mid)   in m",
+    )
     with pytest.raises(px.errors.PartitionError, match="early"):
         px.split_by_tags(px.parse(text), ("t0", "t1"), tag_of={"early": "t0", "mid": "t1"})
     # A region begins in one call and ends behind another.
     program, scopes = px.parse(UNITS), {"a": 1, "early": -1}
-    nodes = [one.evolve(do=region(scopes[one.name])) if one.name in scopes else one for one in program.main.nodes]
-    with pytest.raises(px.errors.PartitionError, match=r"'a' in m opens together with m, .* together with n, .* would be cut"):
-        px.split_by_tags(program.with_main(program.main.with_nodes(nodes)), ("t0", "t1"), tag_of={"b": "t0", "c": "t1"})
+    nodes = [
+        one.evolve(do=region(scopes[one.name])) if one.name in scopes else one
+        for one in program.main.nodes
+    ]
+    with pytest.raises(
+        px.errors.PartitionError,
+        match=r"'a' in m opens together with m, .* together with n, .* would be cut",
+    ):
+        px.split_by_tags(
+            program.with_main(program.main.with_nodes(nodes)),
+            ("t0", "t1"),
+            tag_of={"b": "t0", "c": "t1"},
+        )
 
 
 BODIES = """
@@ -204,7 +239,10 @@ class Held(parent(first=lambda: nn.Linear(4, 4), second=lambda: nn.Linear(4, 4))
 
 
 def test_a_name_that_nobody_reads_goes_where_its_tensor_is_read() -> None:
-    split = px.split_by_module(px.transform(px.import_ep(exported(Held(), torch.ones(1, 4)))), {"first": "a", "second": "b"})
+    split = px.split_by_module(
+        px.transform(px.import_ep(exported(Held(), torch.ones(1, 4)))),
+        {"first": "a", "second": "b"},
+    )
     names = {name for name in split.state.order if name.endswith("weight")}
     assert names == {"a.first.weight", "b.second.weight", "b.spare.weight"}
 
@@ -234,7 +272,9 @@ def by_hand(sizes: list[int], depths: list[int], parts: int) -> list[int]:
 @given(st.data())
 def test_the_largest_part_is_as_small_as_it_can_be(data: st.DataObject) -> None:
     sizes = data.draw(st.lists(st.integers(0, 9), min_size=1, max_size=8).filter(any))
-    depths = data.draw(st.lists(st.integers(0, 2), min_size=len(sizes) + 1, max_size=len(sizes) + 1))
+    depths = data.draw(
+        st.lists(st.integers(0, 2), min_size=len(sizes) + 1, max_size=len(sizes) + 1)
+    )
     parts = data.draw(st.integers(1, len(sizes)))
     assert balanced(sizes, depths, parts) == by_hand(sizes, depths, parts)
 
@@ -244,7 +284,10 @@ def test_the_size_of_a_parameter_is_its_bytes(last: list[int]) -> None:
     """The first parameter is of float64, and has fewest numbers; the large buffer in front counts for nothing."""
     values = [
         torch.ones(100),
-        *[nn.Parameter(torch.ones(n, dtype=torch.float32 if at else torch.float64)) for at, n in enumerate(last)],
+        *[
+            nn.Parameter(torch.ones(n, dtype=torch.float32 if at else torch.float64))
+            for at, n in enumerate(last)
+        ],
     ]
     nodes: list[px.Node] = []
     for number in range(len(values)):
@@ -256,16 +299,30 @@ def test_the_size_of_a_parameter_is_its_bytes(last: list[int]) -> None:
 
 
 def test_it_is_not_cut_inside_of_a_region() -> None:
-    nodes = [node("a", NEG, "x"), px.Node("o", region(1)), node("b", NEG, "a"), node("c", NEG, "b"), px.Node("s", region(-1))]
+    nodes = [
+        node("a", NEG, "x"),
+        px.Node("o", region(1)),
+        node("b", NEG, "a"),
+        node("c", NEG, "b"),
+        px.Node("s", region(-1)),
+    ]
     program = flat([*nodes, node("d", NEG, "c")], px.Ref("d"), "x")
-    with pytest.raises(px.errors.PartitionError, match="split_balanced: the program can be split into 1 to 3 parts"):
+    with pytest.raises(
+        px.errors.PartitionError, match="split_balanced: the program can be split into 1 to 3 parts"
+    ):
         px.split_balanced(program, 4)
-    assert [*names_in(px.split_balanced(program, 3)).values()] == [["a"], ["o", "b", "c", "s"], ["d"]]
+    assert [*names_in(px.split_balanced(program, 3)).values()] == [
+        ["a"],
+        ["o", "b", "c", "s"],
+        ["d"],
+    ]
 
 
 def test_flops_are_counted_as_torch_counts_them() -> None:
     """A convolution has few parameters and many operations."""
-    model = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.Flatten(), nn.Linear(256, 8), nn.Linear(8, 200))
+    model = nn.Sequential(
+        nn.Conv2d(1, 4, 3, padding=1), nn.Flatten(), nn.Linear(256, 8), nn.Linear(8, 200)
+    )
     program = px.transform(px.capture(model, (torch.ones(2, 1, 8, 8),)))
 
     def first(cost: Any) -> list[str]:
@@ -277,7 +334,12 @@ def test_flops_are_counted_as_torch_counts_them() -> None:
 
 
 WRITES = [node("a1", NEG, "x"), node("b", ADD_, "x", 1), node("a2", NEG, "x")]
-CUT = [px.Node("open", region(1)), node("a", NEG, "x"), node("b", NEG, "a"), px.Node("shut", region(-1))]
+CUT = [
+    px.Node("open", region(1)),
+    node("a", NEG, "x"),
+    node("b", NEG, "a"),
+    px.Node("shut", region(-1)),
+]
 
 
 @pytest.mark.parametrize(
@@ -301,11 +363,15 @@ CUT = [px.Node("open", region(1)), node("a", NEG, "x"), node("b", NEG, "a"), px.
         (None, {"k": 2.0}, TypeError, "split_balanced: k is the number of parts"),
     ],
 )  # fmt: skip
-def test_what_can_not_be_meant_is_refused(tags: Any, tag_of: Any, error: type[Exception], words: str) -> None:
+def test_what_can_not_be_meant_is_refused(
+    tags: Any, tag_of: Any, error: type[Exception], words: str
+) -> None:
     nodes, tags = (WRITES, ("a", "b")) if tags is WRITES else (CUT, tags)
     program = flat(nodes, px.Ref("b"), "x")
     with pytest.raises(error, match=words):
-        px.split_balanced(program, **{"k": 1, **tag_of}) if tags is None else px.split_by_tags(program, tags, tag_of=tag_of)
+        px.split_balanced(program, **{"k": 1, **tag_of}) if tags is None else px.split_by_tags(
+            program, tags, tag_of=tag_of
+        )
 
 
 def test_state_has_to_be_sunk() -> None:

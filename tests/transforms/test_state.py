@@ -21,19 +21,28 @@ from tests.transforms.small import lines, number, shown, told, tree
 
 def reads(program: px.Program) -> set[tuple[str, str]]:
     """Return (module call, slot) for every read of an outlined program."""
-    return {(name, node.do.slot) for name in program.order for node in program.graphs[name].nodes if isinstance(node.do, px.Get)}
+    return {
+        (name, node.do.slot)
+        for name in program.order
+        for node in program.graphs[name].nodes
+        if isinstance(node.do, px.Get)
+    }
 
 
 def hierarchical(module: nn.Module, *args: object) -> px.Program:
     """Return the outlined, not deduplicated program."""
-    return px.transform(px.import_ep(exported(module, *args)), *px.DEFAULT[: px.DEFAULT.index(px.deduplicate)])
+    return px.transform(
+        px.import_ep(exported(module, *args)), *px.DEFAULT[: px.DEFAULT.index(px.deduplicate)]
+    )
 
 
 def test_tied_weights_are_read_under_the_name_of_the_module_at_hand() -> None:
     """The exporter names a tied weight once; unused state is no input, and stays."""
     program = hierarchical(Shared(), torch.ones(3, 4))
     assert reads(program) >= {("a.linear", "weight"), ("tied", "weight"), ("a@1", "count")}
-    assert [type(spec) for spec in program.signature.inputs] == [px.ir.UserInput] and "unused.weight" in program.state
+    assert [type(spec) for spec in program.signature.inputs] == [
+        px.ir.UserInput
+    ] and "unused.weight" in program.state
 
 
 def test_state_of_others_is_read_below_a_module_that_has_it() -> None:
@@ -62,7 +71,10 @@ STATE = "state {\nbuffer a.n: f32[2]\nbuffer a.m: f32[2]\nbuffer b.n: f32[2] tie
 def taken(program: px.Program) -> list[str]:
     """Return each input of the root with the slot that it is, if any."""
     pairs = zip(program.main.inputs, program.signature.inputs, strict=True)
-    return [f"{formal.name} {spec.slot if isinstance(spec, px.ir.StateInput) else ''}".strip() for formal, spec in pairs]
+    return [
+        f"{formal.name} {spec.slot if isinstance(spec, px.ir.StateInput) else ''}".strip()
+        for formal, spec in pairs
+    ]
 
 
 def test_a_tensor_is_one_input_under_the_name_that_was_read_first() -> None:
@@ -137,25 +149,45 @@ BODY = 'graph @"$t"(v) {{\n{nodes}\nreturn (v,)\n}}'
 
 def mutating(nodes: str, *gives: str, body: str = "") -> px.Program:
     """Return a program of these nodes, and of a body that an operator may be given."""
-    text = TEXT.format(nodes=nodes, gives="\n".join(gives), body=BODY.format(nodes=body) if body else "")
+    text = TEXT.format(
+        nodes=nodes, gives="\n".join(gives), body=BODY.format(nodes=body) if body else ""
+    )
     program = px.parse(text)
     assert px.verify(program) == ()
     return program
 
 
-@pytest.mark.parametrize(("stack", "expected"), [("in a@1 / a.b", ""), ("in a / a.b", " in a"), ("", "")])
-def test_a_write_stands_in_the_calls_that_its_value_and_the_last_read_share(stack: str, expected: str) -> None:
+@pytest.mark.parametrize(
+    ("stack", "expected"), [("in a@1 / a.b", ""), ("in a / a.b", " in a"), ("", "")]
+)
+def test_a_write_stands_in_the_calls_that_its_value_and_the_last_read_share(
+    stack: str, expected: str
+) -> None:
     """The value is made in a call of ``a``, and the old contents are read in a call inside another one, or in itself."""
-    program = mutating(f"v = aten.add.Tensor(x, 1)  in a\ny = aten.neg.default(bn)  {stack}\nreturn (v, y)", "state n", "user")
-    assert lines(px.inplace_mutations(program.evolve(modules=())))[2] == f"copy_ = aten.copy_.default(bn, v){expected}"
+    program = mutating(
+        f"v = aten.add.Tensor(x, 1)  in a\ny = aten.neg.default(bn)  {stack}\nreturn (v, y)",
+        "state n",
+        "user",
+    )
+    assert (
+        lines(px.inplace_mutations(program.evolve(modules=())))[2]
+        == f"copy_ = aten.copy_.default(bn, v){expected}"
+    )
 
 
 def test_returned_mutations_stand_before_what_the_user_gets_state_first() -> None:
     nodes = [node("c", NEG, "x"), node("w", COPY_, "x", "c"), node("d", NEG, "c"), node("v", COPY_, "bm", "d"),
              node("e", NEG, "d"), node("u", COPY_, "bn", "e")]  # fmt: skip
     base = mutating("return (bn,)", "user")
-    result = px.functionalize(base.with_main(px.Graph(base.main.inputs, tuple(nodes), (px.Ref("c"),))))
-    specs = (px.ir.StateMutation("n"), px.ir.StateMutation("m"), px.ir.InputMutation(1), px.ir.UserOutput())
+    result = px.functionalize(
+        base.with_main(px.Graph(base.main.inputs, tuple(nodes), (px.Ref("c"),)))
+    )
+    specs = (
+        px.ir.StateMutation("n"),
+        px.ir.StateMutation("m"),
+        px.ir.InputMutation(1),
+        px.ir.UserOutput(),
+    )
     assert result.signature.outputs == specs
     assert lines(result)[-1] == "return (e, d, c, c)"
 
@@ -167,7 +199,9 @@ def test_returned_mutations_stand_before_what_the_user_gets_state_first() -> Non
 )
 def test_only_a_copy_of_one_kind_becomes_a_returned_value(value: Meta, stays: bool) -> None:
     """copy_ broadcasts and converts; a returned mutation does not."""
-    program = mutating("c = aten.neg.default(x)\nw = aten.copy_.default(bn, c)\nreturn (c,)", "user")
+    program = mutating(
+        "c = aten.neg.default(x)\nw = aten.copy_.default(bn, c)\nreturn (c,)", "user"
+    )
     typed = told(program, {"bn": number((2,)), "x": value, "c": value})
     assert (px.functionalize(typed) is typed) == stays
 
@@ -178,12 +212,24 @@ def test_only_a_copy_of_one_kind_becomes_a_returned_value(value: Meta, stays: bo
 COND = 'r = higher_order.cond(x, @"$t", @"$t", (x,))\nreturn (y,)'
 
 WAYS = {
-    "contents that are returned already": ("z = aten.abs.default(x)\nreturn (z, y)", ("state n", "user"), ""),
-    "contents of a tied buffer": ("z = aten.abs.default(x)\nreturn (z, y)", ("state other", "user"), ""),
+    "contents that are returned already": (
+        "z = aten.abs.default(x)\nreturn (z, y)",
+        ("state n", "user"),
+        "",
+    ),
+    "contents of a tied buffer": (
+        "z = aten.abs.default(x)\nreturn (z, y)",
+        ("state other", "user"),
+        "",
+    ),
     "a branch that reads it": (COND, ("user",), "w = get n"),
     "a branch that reads a tied one": (COND, ("user",), "w = get other"),
     "a branch that writes it": (COND, ("user",), "w = get n\nz = aten.add_.Tensor(w, 1)"),
-    "the value is written later": ("z = aten.abs.default(x)\nw = aten.add_.Tensor(y, 1)\nreturn (z,)", ("user",), ""),
+    "the value is written later": (
+        "z = aten.abs.default(x)\nw = aten.add_.Tensor(y, 1)\nreturn (z,)",
+        ("user",),
+        "",
+    ),
     "a keyword": ("return (y,)", ("user",), ""),
 }
 
@@ -192,7 +238,11 @@ WAYS = {
 def test_a_write_that_something_sees_stays(way: str) -> None:
     nodes, gives, body = WAYS[way]
     option = ", non_blocking=True" if way == "a keyword" else ""
-    program = mutating(f"y = aten.neg.default(x)\nc = aten.copy_.default(bn, y{option})\n{nodes}", *gives, body=body)
+    program = mutating(
+        f"y = aten.neg.default(x)\nc = aten.copy_.default(bn, y{option})\n{nodes}",
+        *gives,
+        body=body,
+    )
     assert px.functionalize(program) is program
 
 
@@ -213,9 +263,15 @@ def test_what_is_said_of_a_clone_is_how_it_lies_in_memory() -> None:
             return x.neg(), x[:, 1:3]
 
     plain = px.capture(Sliced(), (torch.ones(3, 4),))
-    signature = evolve(plain.signature, outputs=(px.ir.InputMutation(0), px.ir.UserOutput()), out_spec=None)
+    signature = evolve(
+        plain.signature, outputs=(px.ir.InputMutation(0), px.ir.UserOutput()), out_spec=None
+    )
     written = px.inplace_mutations(plain.evolve(signature=signature))
-    [clone] = [node for node in written.main.nodes if str(node.do) == str(px.op(torch.ops.aten.clone.default))]
+    [clone] = [
+        node
+        for node in written.main.nodes
+        if str(node.do) == str(px.op(torch.ops.aten.clone.default))
+    ]
     assert clone.meta["val"].stride() == (2, 1)
     assert px.verify(written, infer=True) == ()
 
@@ -224,7 +280,9 @@ def test_state_that_nobody_writes_is_handed_out_itself() -> None:
     """A tuple of a written input and of a buffer made them one memory, so that the caller got a copy of the buffer."""
     pair = px.Op("toy.pair", px.Effects(aliases=(px.ir.ArgAt(0, "a"), px.ir.ArgAt(1, "b"))))
     base = mutating("y = aten.neg.default(bm)\nreturn (y, bn, x)", "input 1", "user", "user")
-    program = base.with_main(evolve(base.main, nodes=(node("pair", pair, "x", "bn"), *base.main.nodes)))
+    program = base.with_main(
+        evolve(base.main, nodes=(node("pair", pair, "x", "bn"), *base.main.nodes))
+    )
     written = px.inplace_mutations(program)
     assert written.main.output == (px.Ref("bn"), px.Ref("clone"))
     assert px.functionalize(written) == program
@@ -240,7 +298,9 @@ class Kept(parent(total=lambda: torch.zeros(3))):
 def test_the_caller_gets_the_written_tensor() -> None:
     """Without in-place operators, the new value is a mutation and a result."""
     for decomposed in (False, True):
-        program = px.import_ep(exported(Kept(), torch.ones(3), torch.ones(3), decomposed=decomposed))
+        program = px.import_ep(
+            exported(Kept(), torch.ones(3), torch.ones(3), decomposed=decomposed)
+        )
         assert px.verify(written := px.inplace_mutations(program), infer=True) == ()
         assert px.functionalize(written) == program
         module, c = px.lower(px.transform(program)), torch.ones(3)
@@ -321,7 +381,11 @@ def test_an_operator_of_two_results_gives_both() -> None:
     ]  # fmt: skip
     base = flat(nodes, (px.Ref("t"), px.Ref("v0"), px.Ref("v1")), "token", "x")
     ends = (px.ir.Token(), *base.signature.outputs[1:])
-    program = base.evolve(signature=evolve(base.signature, inputs=(px.ir.Token(), base.signature.inputs[1]), outputs=ends))
+    program = base.evolve(
+        signature=evolve(
+            base.signature, inputs=(px.ir.Token(), base.signature.inputs[1]), outputs=ends
+        )
+    )
     result = px.remove_effect_tokens(program)
     assert lines(result) == [
         "w = aten.max.dim(x, 0) ! ordered", "v0 = operator.getitem(w, 0)", "v1 = operator.getitem(w, 1)", "return (v0, v1)",

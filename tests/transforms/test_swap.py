@@ -21,7 +21,9 @@ X = torch.randn(4, 3)
 class Parts(parent(linear=lambda: nn.Linear(3, 3), n=lambda: torch.zeros(3))):
     """Takes constants, keywords and containers, gives a dict with a tuple in it, and counts."""
 
-    def forward(self, x: Any, table: Any, flag: Any = True, *, scale: Any = 1.0, mask: Any = None) -> Any:
+    def forward(
+        self, x: Any, table: Any, flag: Any = True, *, scale: Any = 1.0, mask: Any = None
+    ) -> Any:
         self.n.add_(1)
         y = self.linear(x) * scale if flag else self.linear(x) - scale
         return {"out": y + table["a"], "aux": (y * 2, table["b"][0] - 1), "none": mask, "one": 1}
@@ -30,12 +32,19 @@ class Parts(parent(linear=lambda: nn.Linear(3, 3), n=lambda: torch.zeros(3))):
 class OtherParts(Parts):
     """Another module that is called alike; it tells what it is called with."""
 
-    def forward(self, x: Any, table: Any, flag: Any = True, *, scale: Any = 1.0, mask: Any = None) -> Any:
+    def forward(
+        self, x: Any, table: Any, flag: Any = True, *, scale: Any = 1.0, mask: Any = None
+    ) -> Any:
         self.n.sub_(2)
         assert type(table) is dict
         assert (list(table), type(table["b"])) == (["a", "b"], list)
         assert (flag, scale, mask) == (False, 0.5, None)
-        return {"one": 1, "aux": (x * table["a"], self.linear(x)), "out": table["b"][0] * self.n, "none": None}
+        return {
+            "one": 1,
+            "aux": (x * table["a"], self.linear(x)),
+            "out": table["b"][0] * self.n,
+            "none": None,
+        }
 
 
 class UsesAll(parent(part=Parts)):
@@ -47,11 +56,15 @@ class UsesAll(parent(part=Parts)):
 class Twice(UsesAll):
     def forward(self, x: Any) -> Any:
         first = self.part(x, {"a": x + 1, "b": [x * 2]}, False, scale=0.5, mask=None)
-        second = self.part(first["out"], {"a": first["aux"][0], "b": [x]}, False, scale=0.5, mask=None)
+        second = self.part(
+            first["out"], {"a": first["aux"][0], "b": [x]}, False, scale=0.5, mask=None
+        )
         return second["aux"], second["out"]
 
 
-def transformed(model: nn.Module, *paths: str, args: tuple[Any, ...] = (X,), **options: Any) -> px.Program:
+def transformed(
+    model: nn.Module, *paths: str, args: tuple[Any, ...] = (X,), **options: Any
+) -> px.Program:
     return px.transform(px.import_ep(export(model, args, preserve=paths, **options)))
 
 
@@ -64,7 +77,11 @@ def with_children(model: nn.Module, children: dict[str, nn.Module]) -> nn.Module
 
 
 def same(
-    program: px.Program, model: nn.Module, children: dict[str, nn.Module], *calls: tuple[Any, ...], **options: Any
+    program: px.Program,
+    model: nn.Module,
+    children: dict[str, nn.Module],
+    *calls: tuple[Any, ...],
+    **options: Any,
 ) -> px.Program:
     """Assert that a swapped program does what eager does; return it."""
     kept = {path: copy.deepcopy(child.state_dict()) for path, child in children.items()}
@@ -76,9 +93,9 @@ def same(
         compare(px.lower(swapped, to=to), eager, case)
         assert gradients(px.lower(swapped, to=to), case) == gradients(copy.deepcopy(eager), case)
     for path, child in children.items():
-        assert all(torch.equal(kept[path][name], value) for name, value in child.state_dict().items()), (
-            "the replacement was written"
-        )
+        assert all(
+            torch.equal(kept[path][name], value) for name, value in child.state_dict().items()
+        ), "the replacement was written"
     return swapped
 
 
@@ -88,7 +105,10 @@ def gradients(module: nn.Module, case: Case) -> dict[str, list[float] | None]:
     parts = [leaf.sum() for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
     if parts:
         torch.autograd.backward(parts)
-    return {name: None if value.grad is None else value.grad.flatten().tolist() for name, value in module.named_parameters()}
+    return {
+        name: None if value.grad is None else value.grad.flatten().tolist()
+        for name, value in module.named_parameters()
+    }
 
 
 WAYS = [(UsesAll, "plain"), (UsesAll, "decomposed"), (Twice, "plain")]
@@ -146,9 +166,14 @@ def test_state_that_others_read_is_that_of_the_replacement_as_in_eager() -> None
     program = transformed(model, "a")
     swapped = same(program, model, {"a": nn.Linear(3, 3)})
     assert swapped.state["a.weight"].value is swapped.state["a"].value.weight
-    with pytest.raises(px.errors.SwapError, match="reads its weight, and its replacement has no such tensor"):
+    with pytest.raises(
+        px.errors.SwapError, match="reads its weight, and its replacement has no such tensor"
+    ):
         px.swap_modules(program, {"a": nn.Tanh()})
-    with pytest.raises(px.errors.SwapError, match=r"which is torch.float32 \(3, 3\), and its replacement has torch.float64"):
+    with pytest.raises(
+        px.errors.SwapError,
+        match=r"which is torch.float32 \(3, 3\), and its replacement has torch.float64",
+    ):
         px.swap_modules(program, {"a": nn.Linear(3, 3).double()})
 
 
@@ -190,9 +215,14 @@ class Pair(nn.Module):
 @pytest.mark.parametrize("assigned", [False, True])
 @pytest.mark.parametrize(
     ("path", "new", "old", "now"),
-    [("a", Pair(), "(*) -> *", "Pair(x)"), ("part", nn.Linear(3, 3), "(*) -> (*, (*, *))", "Linear(input)")],
+    [
+        ("a", Pair(), "(*) -> *", "Pair(x)"),
+        ("part", nn.Linear(3, 3), "(*) -> (*, (*, *))", "Linear(input)"),
+    ],
 )
-def test_another_result_is_told_with_both_signatures(path: str, new: nn.Module, old: str, now: str, assigned: bool) -> None:
+def test_another_result_is_told_with_both_signatures(
+    path: str, new: nn.Module, old: str, now: str, assigned: bool
+) -> None:
     model = Parent(lambda p, x: p.part(p.a(x))[0] * 2, a=nn.Linear(3, 3), part=nn.LSTM(3, 3))
     program = transformed(model, "a", "part")
     lowered = px.lower(program if assigned else px.swap_modules(program, {path: new}))
@@ -200,4 +230,6 @@ def test_another_result_is_told_with_both_signatures(path: str, new: nn.Module, 
         setattr(lowered, path, new)
     with pytest.raises(px.errors.CallError) as found:
         lowered(X)
-    assert f"module {path!r} was exported as {old} and is now {now}, which returned" in str(found.value)
+    assert f"module {path!r} was exported as {old} and is now {now}, which returned" in str(
+        found.value
+    )

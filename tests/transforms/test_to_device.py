@@ -38,9 +38,16 @@ class Tied(nn.Module):
 
 class Says(nn.Module):
     def forward(self, x: torch.Tensor, scale: int = 2) -> torch.Tensor:
-        made = torch.zeros(4, device=x.device) + torch.arange(4) + torch.full((4,), 1.0, device="cpu")
+        made = (
+            torch.zeros(4, device=x.device) + torch.arange(4) + torch.full((4,), 1.0, device="cpu")
+        )
         wide = x.to("cpu", torch.float64).to(torch.float32)
-        return wide + made.to(x.device) * scale + torch.tensor([1.0, 2.0, 3.0, 4.0]) + torch.ones_like(x, device="cpu")
+        return (
+            wide
+            + made.to(x.device) * scale
+            + torch.tensor([1.0, 2.0, 3.0, 4.0])
+            + torch.ones_like(x, device="cpu")
+        )
 
 
 class Under(parent(linear=lambda: nn.Linear(4, 4))):
@@ -74,9 +81,15 @@ def described(result: Any) -> list[Any]:
 
 def devices_of(program: px.Program) -> set[str]:
     """The devices that are said anywhere."""
-    metas = [meta.get("val") for name in program.order for meta in program.graphs[name].metas.values()]
+    metas = [
+        meta.get("val") for name in program.order for meta in program.graphs[name].metas.values()
+    ]
     found = {str(value.device) for value in metas if isinstance(value, torch.Tensor)}
-    found |= {str(slot.value.device) for _, slot in program.state.pairs if isinstance(slot.value, torch.Tensor)}
+    found |= {
+        str(slot.value.device)
+        for _, slot in program.state.pairs
+        if isinstance(slot.value, torch.Tensor)
+    }
     kinds = [spec.type for spec in program.signature.inputs if isinstance(spec, px.ir.UserInput)]
     found |= {kind.device for kind in kinds if isinstance(kind, px.ir.TensorType)}
     for _, node in program.nodes():
@@ -98,23 +111,52 @@ def test_on_the_meta_device_it_computes_what_the_moved_module_does(case: str, tr
     given = X.to("meta")
     eager = None if case == "says" else copy.deepcopy(module).to("meta")(given)
     expected = described(torch.empty(3, 4, device="meta") if eager is None else eager)
-    for lowered in (px.lower(moved), px.lower(program, device="meta"), px.lower(moved, to="interpreter")):
+    for lowered in (
+        px.lower(moved),
+        px.lower(program, device="meta"),
+        px.lower(moved, to="interpreter"),
+    ):
         assert described(lowered(given)) == expected
-        state = [(name, value.device, value.requires_grad) for name, value in lowered.state_dict(keep_vars=True).items()]
-        assert state == [(name, META, value.requires_grad) for name, value in module.state_dict(keep_vars=True).items()]
+        state = [
+            (name, value.device, value.requires_grad)
+            for name, value in lowered.state_dict(keep_vars=True).items()
+        ]
+        assert state == [
+            (name, META, value.requires_grad)
+            for name, value in module.state_dict(keep_vars=True).items()
+        ]
 
 
 def test_a_mapping_moves_all_at_once() -> None:
     nodes = [
-        px.Node(name, op_of(torch.ops.aten.zeros.default), (px.ir.Items([4]),), (("device", torch.device(at)),))
-        for name, at in (("a", "cuda:0"), ("b", "cuda:1"), ("c", "cuda:2"), ("d", "cuda"), ("e", "cpu"))
+        px.Node(
+            name,
+            op_of(torch.ops.aten.zeros.default),
+            (px.ir.Items([4]),),
+            (("device", torch.device(at)),),
+        )
+        for name, at in (
+            ("a", "cuda:0"),
+            ("b", "cuda:1"),
+            ("c", "cuda:2"),
+            ("d", "cuda"),
+            ("e", "cpu"),
+        )
     ]
     program = px.Program.of({"": px.Graph((), tuple(nodes), ())})
 
     def after(devices: dict[str, str]) -> list[str]:
-        return [str(dict(node.kwargs)["device"]) for node in px.to_device(program, devices).main.nodes]
+        return [
+            str(dict(node.kwargs)["device"]) for node in px.to_device(program, devices).main.nodes
+        ]
 
-    assert after({"cuda:0": "cuda:1", "cuda:1": "cuda:0"}) == ["cuda:1", "cuda:0", "cuda:2", "cuda:1", "cpu"]
+    assert after({"cuda:0": "cuda:1", "cuda:1": "cuda:0"}) == [
+        "cuda:1",
+        "cuda:0",
+        "cuda:2",
+        "cuda:1",
+        "cpu",
+    ]
     assert after({"cuda": "meta", "cuda:1": "cpu"}) == ["meta", "cpu", "meta", "meta", "cpu"]
     assert after({"cpu": "cuda:3"}) == ["cuda:0", "cuda:1", "cuda:2", "cuda", "cuda:3"]
 
@@ -128,7 +170,10 @@ def on_fake_cuda(module: nn.Module, *args: torch.Tensor) -> px.Program:
         name: px.ir.Slot(slot.kind, fakes[slot.cell], slot.cell, slot.storage, slot.persistent)
         for name, slot in program.state.pairs
     }
-    return px.to_device(program.evolve(state=px.ir.State(program.state.order, program.state.slots.update(slots))), "cuda")
+    return px.to_device(
+        program.evolve(state=px.ir.State(program.state.order, program.state.slots.update(slots))),
+        "cuda",
+    )
 
 
 @pytest.mark.parametrize("case", ["linear", "shared", "tied", "says"])
@@ -146,16 +191,20 @@ def test_regions_under_autocast_follow() -> None:
     program = on_fake_cuda(Under(), X)
     regions = [node.args[0] for _, node in program.nodes() if "autocast" in str(node.do)]
     assert regions == ["cuda"]
-    assert [node.args[0] for _, node in px.to_device(program, {"cuda:0": "cuda:1"}).nodes() if "autocast" in str(node.do)] == [
-        "cuda"
-    ]
+    assert [
+        node.args[0]
+        for _, node in px.to_device(program, {"cuda:0": "cuda:1"}).nodes()
+        if "autocast" in str(node.do)
+    ] == ["cuda"]
     with pytest.raises(px.errors.UnsupportedProgram, match="autocast does not support 'meta'"):
         px.to_device(program, "meta")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 def test_contents_do_not_move_where_there_is_no_device() -> None:
-    with pytest.raises(px.errors.UnsupportedProgram, match=r"'weight', 'bias' cannot be moved .*move to the meta"):
+    with pytest.raises(
+        px.errors.UnsupportedProgram, match=r"'weight', 'bias' cannot be moved .*move to the meta"
+    ):
         px.to_device(imported(nn.Linear(4, 4), X), "cuda")
 
 

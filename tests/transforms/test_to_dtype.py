@@ -18,12 +18,16 @@ BF16 = torch.bfloat16
 
 def cast(value: Any, dtype: torch.dtype) -> Any:
     def one(leaf: Any) -> Any:
-        return leaf.to(dtype) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() else leaf
+        return (
+            leaf.to(dtype) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() else leaf
+        )
 
     return pytree.tree_map(one, value)
 
 
-def converted(module: nn.Module, *args: Any, dtype: torch.dtype = BF16, tree: bool = False, **options: Any) -> px.Program:
+def converted(
+    module: nn.Module, *args: Any, dtype: torch.dtype = BF16, tree: bool = False, **options: Any
+) -> px.Program:
     program = px.import_ep(exported(module, *args))
     result = px.to_dtype(px.transform(program) if tree else program, dtype, **options)
     assert px.verify(result, infer=True) == ()
@@ -43,10 +47,19 @@ def same_as_eager(module: nn.Module, *args: Any, dtype: torch.dtype = BF16, **op
                 assert torch.equal(mine, theirs)
         mine, theirs = lowered.state_dict(), eager.state_dict()
         assert list(mine) == list(theirs)
-        assert all(mine[name].dtype is theirs[name].dtype and torch.equal(mine[name], theirs[name]) for name in theirs)
+        assert all(
+            mine[name].dtype is theirs[name].dtype and torch.equal(mine[name], theirs[name])
+            for name in theirs
+        )
 
 
-class Norms(parent(embed=lambda: nn.Embedding(8, 4), batch=lambda: nn.BatchNorm1d(4), layer=lambda: nn.LayerNorm(4))):
+class Norms(
+    parent(
+        embed=lambda: nn.Embedding(8, 4),
+        batch=lambda: nn.BatchNorm1d(4),
+        layer=lambda: nn.LayerNorm(4),
+    )
+):
     def forward(self, x: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
         return self.layer(self.batch(x) + self.embed(ids % 8))
 
@@ -98,7 +111,10 @@ CASES: dict[str, tuple[nn.Module, tuple[Any, ...]]] = {
     "twice up and back": (Twice(), (X,)),
     "a mask": (Masked(), (X,)),
     "an assertion": (Asserts(), (X,)),
-    "attention": (nn.MultiheadAttention(4, 2, batch_first=True).eval(), (X[None], X[None], X[None])),
+    "attention": (
+        nn.MultiheadAttention(4, 2, batch_first=True).eval(),
+        (X[None], X[None], X[None]),
+    ),
 }
 
 
@@ -115,7 +131,12 @@ def test_keep() -> None:
     module = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4))
     program = converted(module, X, keep="1")
     types = {name: slot.value.dtype for name, slot in program.state.pairs}
-    assert types == {"0.weight": BF16, "0.bias": BF16, "1.weight": torch.float32, "1.bias": torch.float32}
+    assert types == {
+        "0.weight": BF16,
+        "0.bias": BF16,
+        "1.weight": torch.float32,
+        "1.bias": torch.float32,
+    }
     eager = copy.deepcopy(module).to(BF16)
     eager[1].float()
     assert torch.equal(px.lower(program)(X.to(BF16)), eager(X.to(BF16)))

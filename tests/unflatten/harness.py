@@ -91,7 +91,10 @@ class Cases:
             name = case.make.__name__ + (f"-{'+'.join(case.preserved)}" if case.preserved else "")
             names[name] = names.get(name, 0) + 1
             name = name if names[name] == 1 else f"{name}-{names[name]}"
-            marks += [pytest.param(case, way, id=f"{name}-{way}", marks=case.marks(way, number)) for way in WAYS]
+            marks += [
+                pytest.param(case, way, id=f"{name}-{way}", marks=case.marks(way, number))
+                for way in WAYS
+            ]
         return pytest.mark.parametrize(("case", "way"), marks)(test)
 
 
@@ -102,10 +105,18 @@ def eager_of(case: Case) -> nn.Module:
 
 
 @functools.cache
-def _traced(case: Case, module: nn.Module, *, strict: bool) -> tuple[torch.export.ExportedProgram, list[Any]]:
+def _traced(
+    case: Case, module: nn.Module, *, strict: bool
+) -> tuple[torch.export.ExportedProgram, list[Any]]:
     way, dynamic = "strict" if strict else "plain", copy.deepcopy(case.dynamic)
-    ep = export(module, case.calls[0], case.kwargs, way=way, preserve=case.preserve, dynamic_shapes=dynamic)
-    held = [value for value in (*ep.state_dict.values(), *ep.constants.values()) if isinstance(value, torch.Tensor)]
+    ep = export(
+        module, case.calls[0], case.kwargs, way=way, preserve=case.preserve, dynamic_shapes=dynamic
+    )
+    held = [
+        value
+        for value in (*ep.state_dict.values(), *ep.constants.values())
+        if isinstance(value, torch.Tensor)
+    ]
     return ep, [(value, value.detach().clone()) for value in held]
 
 
@@ -209,24 +220,36 @@ def compare(lowered: nn.Module, eager: nn.Module, case: Case, *, note: str = "")
     agree(lowered, case, outcomes(eager, case), note=note)
 
 
-def agree(lowered: nn.Module, case: Case, expected: Iterable[tuple[Any, Any, Any]], *, note: str = "") -> None:
+def agree(
+    lowered: nn.Module, case: Case, expected: Iterable[tuple[Any, Any, Any]], *, note: str = ""
+) -> None:
     """Assert that the calls of a case do to a module what they should, one after the other."""
-    for number, (args, (result, theirs, before)) in enumerate(zip(case.calls, expected, strict=True)):
+    for number, (args, (result, theirs, before)) in enumerate(
+        zip(case.calls, expected, strict=True)
+    ):
         where = f"{type(lowered).__name__} {note} call {number}: "
         mine = copy.deepcopy((args, case.kwargs))
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", category=px.errors.ModeWarning)
             found = kept(lowered(*mine[0], **mine[1]))
-        assert not list(differences(result, found)), f"{where}result: {next(differences(result, found))}"
-        assert not list(differences(theirs, mine)), f"{where}inputs: {next(differences(theirs, mine))}"
+        assert not list(differences(result, found)), (
+            f"{where}result: {next(differences(result, found))}"
+        )
+        assert not list(differences(theirs, mine)), (
+            f"{where}inputs: {next(differences(theirs, mine))}"
+        )
         after = lowered.state_dict()
         assert list(after) == list(before), f"{where}keys of state_dict"
-        assert not list(differences(before, after)), f"{where}state: {next(differences(before, after))}"
+        assert not list(differences(before, after)), (
+            f"{where}state: {next(differences(before, after))}"
+        )
 
 
 def kept(value: Any) -> Any:
     """Return a result that later calls do not change."""
-    return pytree.tree_map(lambda leaf: leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf, value)
+    return pytree.tree_map(
+        lambda leaf: leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf, value
+    )
 
 
 def differences(expected: Any, found: Any) -> Iterator[str]:
@@ -238,7 +261,12 @@ def differences(expected: Any, found: Any) -> Iterator[str]:
         return
     for (path, one), (_, two) in zip(left, right, strict=True):
         if isinstance(one, torch.Tensor):
-            same = isinstance(two, torch.Tensor) and one.dtype == two.dtype and one.shape == two.shape and _equal(one, two)
+            same = (
+                isinstance(two, torch.Tensor)
+                and one.dtype == two.dtype
+                and one.shape == two.shape
+                and _equal(one, two)
+            )
         else:
             same = type(one) is type(two) and one == two
         if not same:

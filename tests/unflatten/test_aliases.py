@@ -19,7 +19,9 @@ from tests.models import parent
 X = torch.randn(2, 3)
 
 
-class Encoder(parent(lin=lambda: nn.Linear(3, 3), norm=lambda: nn.LayerNorm(3), drop=lambda: nn.Dropout(0.0))):
+class Encoder(
+    parent(lin=lambda: nn.Linear(3, 3), norm=lambda: nn.LayerNorm(3), drop=lambda: nn.Dropout(0.0))
+):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.norm(self.drop(self.lin(x))).relu()
 
@@ -94,7 +96,10 @@ def exported(name: str) -> tuple[nn.Module, Any]:
 def objects(module: nn.Module, like: nn.Module) -> set[tuple[str, ...]]:
     """Return which paths of a model lead to one object."""
     paths = [path for path, _ in like.named_modules(remove_duplicate=False)]
-    return {tuple([b for b in paths if module.get_submodule(b) is module.get_submodule(a)]) for a in paths}
+    return {
+        tuple([b for b in paths if module.get_submodule(b) is module.get_submodule(a)])
+        for a in paths
+    }
 
 
 def pickled(module: Any) -> Any:
@@ -127,7 +132,9 @@ def test_what_is_one_object_in_eager_is_one(name: str, way: str, tmp_path: Path)
     model, ep = exported(name)
     eager, ours = copy.deepcopy(model), WAYS[way](ep, tmp_path)
     if way != "torch of to_ep":
-        assert [path for path, _ in ours.named_modules()] == [path for path, _ in eager.named_modules()]
+        assert [path for path, _ in ours.named_modules()] == [
+            path for path, _ in eager.named_modules()
+        ]
         for _ in range(3):
             torch.testing.assert_close(ours(X), eager(X), rtol=0, atol=0)
         assert list(ours.state_dict()) == list(eager.state_dict())
@@ -168,15 +175,24 @@ def test_capture_knows_what_is_one_object(name: str, strict: bool, tmp_path: Pat
     for each in (program, saved(program, tmp_path)):
         module = px.lower(px.transform(each))
         assert objects(module, model) == objects(model, model)
-        assert [path for path, _ in module.named_modules()] == [path for path, _ in model.named_modules()]
+        assert [path for path, _ in module.named_modules()] == [
+            path for path, _ in model.named_modules()
+        ]
     for path, part in model.named_modules(remove_duplicate=False):
         said: dict[bool, list[Any]] = {}
         for is_eager, each in ((True, copy.deepcopy(model)), (False, copy.deepcopy(module))):
             child, notes = each.get_submodule(path), said.setdefault(is_eager, [])
-            child.register_forward_hook(lambda told, *_, notes=notes, child=child: notes.append(told is child))
+            child.register_forward_hook(
+                lambda told, *_, notes=notes, child=child: notes.append(told is child)
+            )
             notes.append(each(X).tolist())
-            child.load_state_dict({key: value + 1 for key, value in part.state_dict().items()}, assign=True)
-            notes += [each(X).tolist(), {key: value.tolist() for key, value in each.state_dict().items()}]
+            child.load_state_dict(
+                {key: value + 1 for key, value in part.state_dict().items()}, assign=True
+            )
+            notes += [
+                each(X).tolist(),
+                {key: value.tolist() for key, value in each.state_dict().items()},
+            ]
             for key, value in list(child.named_parameters(recurse=False)):
                 delattr(child, key)
                 setattr(child, key, value.detach() * 2)
@@ -220,7 +236,9 @@ def test_calls_of_other_sizes_are_two_objects_as_with_torch() -> None:
             self.rest = nn.ModuleList([nn.Linear(3, 4), self.act])
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.rest[1](self.rest[0](self.act(x.unsqueeze(0))).unsqueeze(2).expand(-1, -1, 2))
+            return self.rest[1](
+                self.rest[0](self.act(x.unsqueeze(0))).unsqueeze(2).expand(-1, -1, 2)
+            )
 
     model = Sizes()
     ep = torch.export.export(model, (X,), strict=True)

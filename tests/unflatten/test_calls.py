@@ -31,20 +31,36 @@ WithFoo = parent(foo=Flagged)
 for preserve in ((), ("foo",)):
     suffix = "Preserved" if preserve else ""
 
-    CASES.add(X, preserve=preserve)(module_class("BackToBack", lambda self, x: self.foo(self.foo(self.foo(x)).relu()), WithFoo))
     CASES.add(X, preserve=preserve)(
-        module_class("DifferentBodies", lambda self, x: self.foo(self.foo(self.foo(x, True), False), True) + self.foo.n, WithFoo)
+        module_class("BackToBack", lambda self, x: self.foo(self.foo(self.foo(x)).relu()), WithFoo)
+    )
+    CASES.add(X, preserve=preserve)(
+        module_class(
+            "DifferentBodies",
+            lambda self, x: self.foo(self.foo(self.foo(x, True), False), True) + self.foo.n,
+            WithFoo,
+        )
     )
     CASES.add(X, preserve=preserve)(
         module_class(
             "DifferentBodiesBackToBack",
-            lambda self, x: (self.foo(x, False), self.foo(x, True), self.foo(x, False), self.foo(x, True)),
+            lambda self, x: (
+                self.foo(x, False),
+                self.foo(x, True),
+                self.foo(x, False),
+                self.foo(x, True),
+            ),
             WithFoo,
         )
     )
 
     # Others hold the module too; the exporter knows it under the name that it finds first.
-    @CASES.add(X, preserve=preserve, swap=False, refused=("", "KeyError: 'left.foo'") if preserve else ALIASED)
+    @CASES.add(
+        X,
+        preserve=preserve,
+        swap=False,
+        refused=("", "KeyError: 'left.foo'") if preserve else ALIASED,
+    )
     class FromDifferentParents(WithFoo):
         def __init__(self) -> None:
             super().__init__()
@@ -65,13 +81,19 @@ for preserve in ((), ("foo",)):
 
 # Calls one of its children.
 Choosing = module_class(
-    "Choosing", lambda self, x, index: self.items[index](x), items=lambda: nn.ModuleList([nn.Linear(3, 3), nn.Linear(3, 3)])
+    "Choosing",
+    lambda self, x, index: self.items[index](x),
+    items=lambda: nn.ModuleList([nn.Linear(3, 3), nn.Linear(3, 3)]),
 )
 WithChoosing = parent(a=Choosing)
 
 for preserve in ((), ("a",), ("a", "a.items.0", "a.items.1")):
     CASES.add(X, preserve=preserve, swap=len(preserve) < 2)(
-        module_class("OnlyTheChildDiffers", lambda self, x: self.a(self.a(x, 0), 1) + self.a(x, 1), WithChoosing)
+        module_class(
+            "OnlyTheChildDiffers",
+            lambda self, x: self.a(self.a(x, 0), 1) + self.a(x, 1),
+            WithChoosing,
+        )
     )
 
 
@@ -87,10 +109,18 @@ Holder = parent(p=Holding)
 for preserve in ((), ("p",), ("p.child",), ("p", "p.child")):
     # Eager counts to three.
     CASES.add(X, preserve=preserve, swap=len(preserve) < 2)(
-        module_class("ThreeCallsOfTheParent", lambda self, x: self.p(self.p(self.p(x))) + self.p.child.n, Holder)
+        module_class(
+            "ThreeCallsOfTheParent",
+            lambda self, x: self.p(self.p(self.p(x))) + self.p.child.n,
+            Holder,
+        )
     )
     CASES.add(X, preserve=preserve, swap=len(preserve) < 2)(
-        module_class("ParentAndChild", lambda self, x: self.p.child(self.p(self.p.child(x))) * self.p(x), Holder)
+        module_class(
+            "ParentAndChild",
+            lambda self, x: self.p.child(self.p(self.p.child(x))) * self.p(x),
+            Holder,
+        )
     )
 
 
@@ -100,7 +130,9 @@ class CallsItself(parent(linear=lambda: nn.Linear(3, 3))):
 
 
 for preserve in ((), ("r",)):
-    CASES.add(X, preserve=preserve)(module_class("NestedInItself", lambda self, x: self.r(x, 2), r=CallsItself))
+    CASES.add(X, preserve=preserve)(
+        module_class("NestedInItself", lambda self, x: self.r(x, 2), r=CallsItself)
+    )
 
 
 @CASES.add(X)

@@ -80,7 +80,9 @@ class Sibling(parent(a=Counting)):
 
 
 # A module is called by its sibling alone.
-OnlyFromElsewhere = CLOSURES.add((X,))(module_class("OnlyFromElsewhere", lambda self, x: self.b(x) + 1, Sibling))
+OnlyFromElsewhere = CLOSURES.add((X,))(
+    module_class("OnlyFromElsewhere", lambda self, x: self.b(x) + 1, Sibling)
+)
 
 
 @CLOSURES.add((X,))
@@ -137,10 +139,17 @@ class Parent(parent(helper=lambda: nn.Linear(4, 4))):
 
 
 # Callers and what they call are both below the root: each calls its own sibling.
-Nested = CLOSURES.add((X,))(module_class("Nested", lambda self, x: self.q(self.p(x)), p=Parent, q=Parent))
+Nested = CLOSURES.add((X,))(
+    module_class("Nested", lambda self, x: self.q(self.p(x)), p=Parent, q=Parent)
+)
 
 
-class Turn(parent(weight=lambda: nn.Parameter(torch.tensor([1.0, -2.0, 0.5, 3.0])), seen=lambda: torch.zeros(()))):
+class Turn(
+    parent(
+        weight=lambda: nn.Parameter(torch.tensor([1.0, -2.0, 0.5, 3.0])),
+        seen=lambda: torch.zeros(()),
+    )
+):
     """Calls the other one until nothing is left."""
 
     def forward(self, x: torch.Tensor, left: int) -> torch.Tensor:
@@ -167,32 +176,59 @@ def test_what_is_called_from_elsewhere_does_what_eager_does(case: Case, way: str
     same_as_eager(case, way)
 
 
-def unflattened(module: nn.Module, *, way: str = "plain", to: Any = "graph_module", preserve: tuple[str, ...] = ()) -> Any:
-    return px.lower(px.transform(px.import_ep(export(module, (X,), way=way, preserve=preserve))), to=to)
+def unflattened(
+    module: nn.Module,
+    *,
+    way: str = "plain",
+    to: Any = "graph_module",
+    preserve: tuple[str, ...] = (),
+) -> Any:
+    return px.lower(
+        px.transform(px.import_ep(export(module, (X,), way=way, preserve=preserve))), to=to
+    )
 
 
 def calls(module: nn.Module, *, way: str = "plain") -> list[str]:
     program = px.transform(px.import_ep(export(module, (X,), way=way)))
-    return [f"{name or 'root'}: {node.do.instance}" for name, node in program.nodes() if type(node.do) is px.Call]
+    return [
+        f"{name or 'root'}: {node.do.instance}"
+        for name, node in program.nodes()
+        if type(node.do) is px.Call
+    ]
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_calls_stay_calls(way: str) -> None:
     # Decomposed, the counter is written once, behind all, so the two calls of ``a`` are two bodies.
     again = "b: /a@1" if "decomposed" in way else "b: /a"
-    assert [call for call in calls(Sibling(), way=way) if "lin" not in call] == ["root: a", "root: b", "b: own", again]
+    assert [call for call in calls(Sibling(), way=way) if "lin" not in call] == [
+        "root: a",
+        "root: b",
+        "b: own",
+        again,
+    ]
 
 
 REPLACED = (
-    *[(kind, path, way) for kind, path in ((Slices, "layers.1"), (Nested, "q.helper")) for way in WAYS],
+    *[
+        (kind, path, way)
+        for kind, path in ((Slices, "layers.1"), (Nested, "q.helper"))
+        for way in WAYS
+    ],
     # Decomposed, their calls are several bodies: only a preserved signature says how another module is called.
-    *[(kind, path, way) for kind, path in ((Sibling, "a"), (TwoCallers, "deep.1")) for way in ("plain", "strict")],
+    *[
+        (kind, path, way)
+        for kind, path in ((Sibling, "a"), (TwoCallers, "deep.1"))
+        for way in ("plain", "strict")
+    ],
 )
 
 
 @pytest.mark.parametrize("to", LOWERED)
 @pytest.mark.parametrize(("kind", "path", "way"), REPLACED)
-def test_a_replaced_module_is_what_others_call(kind: type[nn.Module], path: str, way: str, to: str) -> None:
+def test_a_replaced_module_is_what_others_call(
+    kind: type[nn.Module], path: str, way: str, to: str
+) -> None:
     eager = kind()
     lowered = unflattened(eager, way=way, to=to)
     other = copy.deepcopy(eager.get_submodule(path))
@@ -219,7 +255,9 @@ def test_a_preserved_signature_holds_for_calls_from_elsewhere(way: str) -> None:
 
 
 @pytest.mark.parametrize("to", LOWERED)
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda module: pickle.loads(pickle.dumps(module))])
+@pytest.mark.parametrize(
+    "copied", [copy.deepcopy, lambda module: pickle.loads(pickle.dumps(module))]
+)
 def test_copies_call_their_own_modules(copied: Callable[[Any], Any], to: str) -> None:
     eager = Sibling()
     lowered = unflattened(eager, to=to)
@@ -269,8 +307,12 @@ class WithRegions(parent(a=lambda: nn.Sequential(nn.Linear(4, 4), nn.ReLU()))):
 def test_in_regions_and_branches(way: str) -> None:
     eager = WithRegions()
     program = px.transform(px.import_ep(export(eager, (X,), way=way)))
-    stacks = {frame.path for name, node in program.nodes() if name.startswith("$") for frame in node.stack}
-    assert ("/a" in stacks) == (way == "plain")  # decomposed, the region is gone; strict, the closure keeps its own path
+    stacks = {
+        frame.path for name, node in program.nodes() if name.startswith("$") for frame in node.stack
+    }
+    assert ("/a" in stacks) == (
+        way == "plain"
+    )  # decomposed, the region is gone; strict, the closure keeps its own path
     assert px.parse(program.text()).graphs == program.graphs
     for to in LOWERED:
         assert torch.equal(px.lower(program, to=to)(X), eager(X))

@@ -28,14 +28,18 @@ class Foo(parent(linear=lambda: nn.Linear(3, 3))):
         return self.linear(x).relu() if kind else self.linear(x)
 
 
-Root = module_class("Root", lambda self, x: self.foo(self.foo(self.foo(x, kind=2), kind=1) - 1, kind=0), foo=Foo)
+Root = module_class(
+    "Root", lambda self, x: self.foo(self.foo(self.foo(x, kind=2), kind=1) - 1, kind=0), foo=Foo
+)
 CASE = Case(Root, [(torch.randn(4, 3),)] * 2)
 
 
 def pair(to: Any) -> tuple[nn.Module, Any]:
     """Return eager and the lowered module."""
     eager = Root()
-    return eager, px.lower(px.transform(px.import_ep(export(eager, CASE.calls[0], preserve=("foo",)))), to=to)
+    return eager, px.lower(
+        px.transform(px.import_ep(export(eager, CASE.calls[0], preserve=("foo",)))), to=to
+    )
 
 
 @BOTH
@@ -66,7 +70,9 @@ def test_two_threads_at_once(to: Any) -> None:
     u.foo.register_forward_pre_hook(meet)
     inputs = [torch.randn(4, 3) for _ in range(2)]
     found: dict[int, Any] = {}
-    threads = [threading.Thread(target=lambda n=n: found.update({n: u(inputs[n])})) for n in range(2)]
+    threads = [
+        threading.Thread(target=lambda n=n: found.update({n: u(inputs[n])})) for n in range(2)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -95,17 +101,23 @@ CASES = Cases()
 ROWS = [(torch.randn(rows, 3),) for rows in (4, 5, 7)]
 N = {"x": {0: Dim("n", min=2, max=64)}}
 Flat = module_class("Flat", lambda self, x: self.linear(x).view(x.shape[0] * 3), Linear)
-Back = module_class("Back", lambda self, y: y.view(y.shape[0] // 3, 3) + torch.ones(y.shape[0] // 3, 3), Linear)
+Back = module_class(
+    "Back", lambda self, y: y.view(y.shape[0] // 3, 3) + torch.ones(y.shape[0] // 3, 3), Linear
+)
 
 for preserve in ((), ("a",), ("b",), ("a", "b")):
     CASES.add(*ROWS, preserve=preserve, dynamic=N)(
         module_class("SharedSizes", lambda self, x: self.b(self.a(x)) * x.shape[0], a=Flat, b=Back)
     )
-TakesSize = module_class("TakesSize", lambda self, x, rows: (self.linear(x).expand(rows, 3) + rows, rows * 2), Linear)
+TakesSize = module_class(
+    "TakesSize", lambda self, x, rows: (self.linear(x).expand(rows, 3) + rows, rows * 2), Linear
+)
 
 
 @CASES.add(*ROWS, dynamic=N)
-@CASES.add(*ROWS, preserve=("a",), dynamic=N, refused=("", "AssertionError"))  # the exporter has no such leaf
+@CASES.add(
+    *ROWS, preserve=("a",), dynamic=N, refused=("", "AssertionError")
+)  # the exporter has no such leaf
 class SizesAsArguments(parent(a=TakesSize)):
     def forward(self, x: Any) -> Any:
         y, rows = self.a(x, x.shape[0])
@@ -136,8 +148,17 @@ class Attention(parent(qkv=lambda: nn.Linear(6, 18), out=lambda: nn.Linear(6, 6)
 TOKENS = [(torch.randn(b, t, 6),) for b, t in ((2, 5), (3, 4), (4, 8))]
 
 
-@CASES.add(*TOKENS, preserve=("blocks.0", "blocks.1"), dynamic={"x": {0: Dim("b", min=2), 1: Dim("t", min=2, max=8)}})
-class TwoBlocks(parent(blocks=lambda: nn.ModuleList([Attention(), Attention()]), mask=lambda: torch.ones(16, 16).tril())):
+@CASES.add(
+    *TOKENS,
+    preserve=("blocks.0", "blocks.1"),
+    dynamic={"x": {0: Dim("b", min=2), 1: Dim("t", min=2, max=8)}},
+)
+class TwoBlocks(
+    parent(
+        blocks=lambda: nn.ModuleList([Attention(), Attention()]),
+        mask=lambda: torch.ones(16, 16).tril(),
+    )
+):
     def forward(self, x: Any) -> Any:
         for block in self.blocks:
             x = x + block(x, self.mask)
@@ -151,7 +172,9 @@ class Counting(Linear):
 
 
 CASES.add(*ROWS, preserve=("a",), dynamic={"x": {0: Dim("n", min=3, max=64)}})(
-    module_class("SizeIntoBuffer", lambda self, x: (self.a(x) + self.a.n, self.a(x[1:])), a=Counting)
+    module_class(
+        "SizeIntoBuffer", lambda self, x: (self.a(x) + self.a.n, self.a(x[1:])), a=Counting
+    )
 )
 Half = module_class("Half", lambda self, x, y: x[: y.shape[0]] + y)
 PAIRS = [(torch.randn(2 * r), torch.randn(r)) for r in (3, 4, 6)]
@@ -164,13 +187,17 @@ INTS = [(torch.randn(4, 3), n) for n in (2, 3, 4)]
 DynamicInt = module_class("DynamicInt", lambda self, x, n: self.a(x[:1], n)[0] + n, a=TakesSize)
 
 CASES.add(*INTS, dynamic=(None, Dim.DYNAMIC))(DynamicInt)
-CASES.add(*INTS, preserve=("a",), dynamic=(None, Dim.DYNAMIC), refused=("", "AssertionError"))(DynamicInt)  # as above
+CASES.add(*INTS, preserve=("a",), dynamic=(None, Dim.DYNAMIC), refused=("", "AssertionError"))(
+    DynamicInt
+)  # as above
 
 STARRED = [(torch.randn(r, 3), torch.randn(r, 3), [torch.randn(r, 3)]) for r in (4, 5, 7)]
 EACH = {0: Dim("n", min=2)}
 
 CASES.add(*STARRED, dynamic={"x": EACH, "rest": (EACH, [EACH])})(
-    module_class("Starred", lambda self, x, *rest: self.a.linear(x) + rest[0] * rest[1][0], a=Linear)
+    module_class(
+        "Starred", lambda self, x, *rest: self.a.linear(x) + rest[0] * rest[1][0], a=Linear
+    )
 )
 
 

@@ -16,8 +16,14 @@ from tests.unflatten.harness import Case, Cases, Linear, same_as_eager
 
 CASES = Cases()
 X = (torch.randn(4, 3),)
-Cond = module_class("Cond", lambda self, x: torch.cond(x.sum() > 0, lambda y: self.linear(y), lambda y: y * 2, (x,)), Linear)
-Map = module_class("Map", lambda self, x: torch_map(lambda y, s: self.linear(y) * s, x, x.sum()), Linear)
+Cond = module_class(
+    "Cond",
+    lambda self, x: torch.cond(x.sum() > 0, lambda y: self.linear(y), lambda y: y * 2, (x,)),
+    Linear,
+)
+Map = module_class(
+    "Map", lambda self, x: torch_map(lambda y, s: self.linear(y) * s, x, x.sum()), Linear
+)
 
 
 class Scan(Linear):
@@ -28,7 +34,9 @@ class Scan(Linear):
 
 class While(Linear):
     def forward(self, x: Any) -> Any:
-        i, y = while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, self.linear(y)), (torch.tensor(0), x))
+        i, y = while_loop(
+            lambda i, y: i < 3, lambda i, y: (i + 1, self.linear(y)), (torch.tensor(0), x)
+        )
         return y + i
 
 
@@ -104,10 +112,16 @@ for kind in (Cond, Map, Scan, While, NoGrad, Autocast, Flex, Nested, Asserts, It
                 return self.a(y.abs() + 0.5 if isinstance(self.a, Unbacked) else y - 0.5)
 
         Calls.__name__ = kind.__name__ + ("Preserved" if preserve else "")
-        calls = (X, (torch.rand(4, 3) + 1,), (torch.rand(4, 3) + 3,) if kind is Unbacked else (torch.randn(4, 3) - 3,))
-        CASES.add(*calls, preserve=preserve, refused=DEAD if preserve and kind in (Cond, Map, Nested) else REFUSED.get(kind))(
-            Calls
+        calls = (
+            X,
+            (torch.rand(4, 3) + 1,),
+            (torch.rand(4, 3) + 3,) if kind is Unbacked else (torch.randn(4, 3) - 3,),
         )
+        CASES.add(
+            *calls,
+            preserve=preserve,
+            refused=DEAD if preserve and kind in (Cond, Map, Nested) else REFUSED.get(kind),
+        )(Calls)
 
 
 @CASES.each

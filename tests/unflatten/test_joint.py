@@ -65,7 +65,10 @@ CASES = {
     "blocks": Case(lambda: Blocks().eval(), lambda: torch.randn(2, 4, requires_grad=True)),
     "twice": Case(Again, lambda: torch.randn(2, 4, requires_grad=True)),
     "batch norm": Case(Normed, lambda: torch.randn(2, 2, 5, 5)),
-    "old buffer": Case(lambda: nn.Sequential(nn.Linear(4, 4), Scale()), lambda: torch.randn(2, 4, requires_grad=True)),
+    "old buffer": Case(
+        lambda: nn.Sequential(nn.Linear(4, 4), Scale()),
+        lambda: torch.randn(2, 4, requires_grad=True),
+    ),
     "tied": Case(Tied, lambda: torch.tensor([1, 3, 0])),
 }
 
@@ -90,7 +93,9 @@ def exported(name: str, *, strict: bool) -> Joint:
     case = CASES[name]
     eager = Loss(case.make())
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "`isinstance\\(treespec, LeafSpec\\)` is deprecated", FutureWarning)
+        warnings.filterwarnings(
+            "ignore", "`isinstance\\(treespec, LeafSpec\\)` is deprecated", FutureWarning
+        )
         forward = torch.export.export(copy.deepcopy(eager), (case.argument(),), strict=strict)
         return Joint(case, eager, forward, _export_forward_backward(forward))
 
@@ -98,7 +103,9 @@ def exported(name: str, *, strict: bool) -> Joint:
 REFUSED = {("tied", False): "did not receive a gradient"}
 """What torch cannot make a joint program of."""
 
-WAYS = [(name, strict) for name in CASES for strict in (False, True) if (name, strict) not in REFUSED]
+WAYS = [
+    (name, strict) for name in CASES for strict in (False, True) if (name, strict) not in REFUSED
+]
 
 
 @pytest.mark.parametrize(("name", "strict"), REFUSED)
@@ -140,9 +147,13 @@ def test_loss_and_gradients_are_those_of_eager(joint: Joint, to: Any) -> None:
 def test_the_signature_says_what_the_gradients_are_of(joint: Joint) -> None:
     program = joint.program
     assert [type(spec) for spec in program.signature.outputs].count(px.ir.LossOutput) == 1
-    slots = [spec.slot for spec in program.signature.outputs if isinstance(spec, px.ir.StateGradient)]
+    slots = [
+        spec.slot for spec in program.signature.outputs if isinstance(spec, px.ir.StateGradient)
+    ]
     assert slots == [name for name, _ in joint.eager.named_parameters()]
-    leaves = [spec.leaf for spec in program.signature.outputs if isinstance(spec, px.ir.InputGradient)]
+    leaves = [
+        spec.leaf for spec in program.signature.outputs if isinstance(spec, px.ir.InputGradient)
+    ]
     assert leaves == [0] * joint.case.argument().requires_grad
 
 
@@ -151,9 +162,17 @@ def test_provenance_in_the_meta_is_taken_where_there_is_any() -> None:
     joint = exported("blocks", strict=False)
     for node in joint.joint.graph.nodes:
         if node.op == "call_function":
-            is_backward = node.name == "full_like" or any(user.name == "full_like" for user in node.all_input_nodes)
+            is_backward = node.name == "full_like" or any(
+                user.name == "full_like" for user in node.all_input_nodes
+            )
             key = "fwd_nn_module_stack" if is_backward else "nn_module_stack"
-            node.meta[key] = {"L__self__": ("", "M"), "L__self___loss": ("loss", "torch.nn.MSELoss")}
+            node.meta[key] = {
+                "L__self__": ("", "M"),
+                "L__self___loss": ("loss", "torch.nn.MSELoss"),
+            }
     program = px.import_ep(joint.joint)
-    assert {frame for node in program.main.nodes for frame in node.stack} == {px.Frame("loss"), px.Frame("loss", 1)}
+    assert {frame for node in program.main.nodes for frame in node.stack} == {
+        px.Frame("loss"),
+        px.Frame("loss", 1),
+    }
     assert program.main.by_name["full_like"].stack == (px.Frame("loss", 1),)

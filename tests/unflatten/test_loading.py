@@ -34,31 +34,47 @@ BUILDS: tuple[Callable[[torch.export.ExportedProgram], nn.Module], ...] = (
     lambda ep: px.lower(px.transform(px.import_ep(ep))),
 )
 
-EACH_WAY = pytest.mark.parametrize("way", ["plain", pytest.param("strict, decomposed, saved", marks=pytest.mark.slow)])
+EACH_WAY = pytest.mark.parametrize(
+    "way", ["plain", pytest.param("strict, decomposed, saved", marks=pytest.mark.slow)]
+)
 """The two ends: as the exporter gives it, and after everything that may happen to it."""
 
 WeightNorm = CASES.add(X, preserve=("l",))(
-    module_class("WeightNorm", lambda self, x: self.l(x), l=lambda: parametrizations.weight_norm(nn.Linear(3, 3)))
+    module_class(
+        "WeightNorm",
+        lambda self, x: self.l(x),
+        l=lambda: parametrizations.weight_norm(nn.Linear(3, 3)),
+    )
 )
 
 
 def ties(module: nn.Module) -> set[frozenset[str]]:
     """Return the names of parameters and buffers, those of one object together."""
     names: dict[int, set[str]] = {}
-    for name, tensor in (*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)):
+    for name, tensor in (
+        *module.named_parameters(remove_duplicate=False),
+        *module.named_buffers(remove_duplicate=False),
+    ):
         names.setdefault(id(tensor), set()).add(name)
     return {frozenset(group) for group in names.values()}
 
 
 def tensors(module: nn.Module) -> list[torch.Tensor]:
     """Return every tensor of a module: parameters, buffers, and the constants of all its modules."""
-    constants = [value for child in module.modules() for value in vars(child).values() if isinstance(value, torch.Tensor)]
+    constants = [
+        value
+        for child in module.modules()
+        for value in vars(child).values()
+        if isinstance(value, torch.Tensor)
+    ]
     return [*module.parameters(), *module.buffers(), *constants]
 
 
 LOADED = (TiedParameters, NonPersistentBuffers, BatchNormTwice, ListsAndDicts, ParameterInAList)
 CHOSEN = [*CASES.all, *[case for case in STATE.all if case.make in LOADED]]
-EACH = pytest.mark.parametrize("case", [pytest.param(case, id=case.make.__name__) for case in CHOSEN])
+EACH = pytest.mark.parametrize(
+    "case", [pytest.param(case, id=case.make.__name__) for case in CHOSEN]
+)
 
 
 @EACH_WAY
@@ -78,14 +94,19 @@ def test_loaded(case: Case, way: str) -> None:
 
 
 @pytest.mark.parametrize("way", ["plain", "decomposed"])
-@pytest.mark.parametrize("case", [*CHOSEN, *[case for case in STATE.all if case.make is TensorsThatAreNoBuffers]])
+@pytest.mark.parametrize(
+    "case", [*CHOSEN, *[case for case in STATE.all if case.make is TensorsThatAreNoBuffers]]
+)
 def test_converted(case: Case, way: str) -> None:
     eager = case.make()
     ep = exported(case, eager, way)
     for build in BUILDS:
         for convert, dtype in ((nn.Module.double, torch.float64), (nn.Module.half, torch.float16)):
             lowered = convert(build(ep))
-            stored = [*lowered.parameters(), *lowered.buffers()]  # constants keep their type, as in eager
+            stored = [
+                *lowered.parameters(),
+                *lowered.buffers(),
+            ]  # constants keep their type, as in eager
             assert {tensor.dtype for tensor in stored} <= {dtype, torch.int64}
             assert ties(lowered) == ties(eager)
             calls = [tuple(arg.to(dtype) for arg in args) for args in case.calls]
@@ -119,7 +140,9 @@ PartlyFrozen = module_class(
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", [ParameterInAList, PartlyFrozen, TiedParameters, TwoNames, WeightNorm])
+@pytest.mark.parametrize(
+    "kind", [ParameterInAList, PartlyFrozen, TiedParameters, TwoNames, WeightNorm]
+)
 @pytest.mark.parametrize("way", ["plain", "decomposed"])
 def test_trained(kind: type[nn.Module], way: str) -> None:
     """Each parameter is one parameter for the optimizer, also in copies and after loading."""
@@ -139,7 +162,10 @@ def test_trained(kind: type[nn.Module], way: str) -> None:
         )
         for lowered, original in pairs:
             expected = copy.deepcopy(original)
-            mine, theirs = ([(name, one.requires_grad) for name, one in each.named_parameters()] for each in (lowered, expected))
+            mine, theirs = (
+                [(name, one.requires_grad) for name, one in each.named_parameters()]
+                for each in (lowered, expected)
+            )
             assert mine == theirs
             for module in (lowered, expected):
                 optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
@@ -187,11 +213,15 @@ class ManyChildren(nn.Module):
         return x + self.n
 
 
-@pytest.mark.parametrize(("kind", "length"), [pytest.param(OneChild, 512, marks=pytest.mark.slow), (ManyChildren, 64)])
+@pytest.mark.parametrize(
+    ("kind", "length"), [pytest.param(OneChild, 512, marks=pytest.mark.slow), (ManyChildren, 64)]
+)
 def test_chained(kind: Callable[[int], nn.Module], length: int) -> None:
     """Preserved signatures; ``torch.export.unflatten`` 2.13 ends in a RecursionError at 512."""
     eager = kind(length)
-    preserve = tuple(name for name, module in eager.named_modules() if isinstance(module, Counting | Reading))
+    preserve = tuple(
+        name for name, module in eager.named_modules() if isinstance(module, Counting | Reading)
+    )
     ep = export(eager, X, preserve=preserve)
     for build in BUILDS:
         compare(build(ep), eager, Case(lambda: eager, [X, X, X]))

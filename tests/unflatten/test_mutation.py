@@ -64,7 +64,9 @@ class Copying(Linear):
         return self.linear(x) * self.n
 
 
-class Swapping(parent(linear=lambda: nn.Linear(3, 3), n=lambda: torch.zeros(3), m=lambda: torch.ones(3))):
+class Swapping(
+    parent(linear=lambda: nn.Linear(3, 3), n=lambda: torch.zeros(3), m=lambda: torch.ones(3))
+):
     """Two buffers, each written from the other."""
 
     def forward(self, x: Any) -> Any:
@@ -88,7 +90,9 @@ for writer in WRITERS:
             return before + y + self.a.n, self.a(y) + self.a.n
 
     Writing.__name__ = f"Writing{writer.__name__}"
-    CASES.add(X, preserve=("a",), crosses="decomposed" if writer in (Views, Swapping) else None)(Writing)
+    CASES.add(X, preserve=("a",), crosses="decomposed" if writer in (Views, Swapping) else None)(
+        Writing
+    )
     CASES.add(X)(Writing)
 
 Grandchild = module_class("Grandchild", lambda self, x: self.a(self.a(x)) + self.a.child.n, a=Deep)
@@ -167,7 +171,9 @@ for preserve in ((), ("a",)):
     class ReturnsAViewOfTheBuffer(parent(a=Counting)):
         def forward(self, x: Any) -> Any:
             y = self.a.n.view(-1)
-            z = self.a(x)  # unused, torch would give its name to another node when it decomposes, and the signature lie
+            z = self.a(
+                x
+            )  # unused, torch would give its name to another node when it decomposes, and the signature lie
             return y, y[0], self.a.n[1:], z
 
 

@@ -38,7 +38,9 @@ def test_the_exported_program_and_the_process_are_unchanged(
     assert capfd.readouterr() == ("", "")
     assert not changes_in_export(ep, lambda: px.unflatten(ep)(*X))
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*LeafSpec", category=FutureWarning)  # torch copies its own specs
+        warnings.filterwarnings(
+            "ignore", message=".*LeafSpec", category=FutureWarning
+        )  # torch copies its own specs
         again = copy.deepcopy(ep)
     for each in (again, ep):
         compare(px.unflatten(each), eager, Case(Shared, [X]))
@@ -60,7 +62,10 @@ def test_nothing_is_kept_alive(way: str, preserve: tuple[str, ...]) -> None:
     ep = export(Shared(), X, way=way, preserve=preserve)
     lowered = px.unflatten(ep)
     lowered(*X)
-    parts = [weakref.ref(part) for part in (lowered, lowered.a, lowered.items.get_submodule("0"), *lowered.parameters())]
+    parts = [
+        weakref.ref(part)
+        for part in (lowered, lowered.a, lowered.items.get_submodule("0"), *lowered.parameters())
+    ]
     del lowered
     gc.collect()
     assert [part() for part in parts] == [None] * len(parts)
@@ -77,10 +82,15 @@ def test_a_script_object_is_held_by_the_module_that_uses_it() -> None:
         torch.quantize_per_tensor(torch.randn(3, 3), 0.1, 0, torch.qint8), torch.randn(3)
     )
     ep = export(Quantized(), (torch.ones(2, 3),))
-    x, relu = next(iter(ep.graph.nodes)), next(node for node in ep.graph.nodes if node.op == "call_function")
+    x, relu = (
+        next(iter(ep.graph.nodes)),
+        next(node for node in ep.graph.nodes if node.op == "call_function"),
+    )
     with ep.graph.inserting_before(x):
         held = ep.graph.placeholder("obj_layer_packed")
-    held.meta["val"] = spec = CustomObjArgument(held.name, "__torch__.torch.classes.quantized.LinearPackedParamsBase")
+    held.meta["val"] = spec = CustomObjArgument(
+        held.name, "__torch__.torch.classes.quantized.LinearPackedParamsBase"
+    )
     relu.target, relu.args = torch.ops.quantized.linear_dynamic.default, (x, held)
     ep.graph_signature.input_specs.insert(0, InputSpec(InputKind.CUSTOM_OBJ, spec, "layer.packed"))
     ep.constants["layer.packed"] = packed

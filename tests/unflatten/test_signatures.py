@@ -28,7 +28,9 @@ class Pair:
 
 
 torch.export.register_dataclass(Pair, serialized_type_name="purefx.tests.Pair")
-torch.serialization.add_safe_globals([Pair])  # an example input is one, and a file is loaded without running code
+torch.serialization.add_safe_globals(
+    [Pair]
+)  # an example input is one, and a file is loaded without running code
 Point = namedtuple("Point", ("x", "y"))  # noqa: PYI024  # pyright: ignore[reportUntypedNamedTuple]
 pytree._register_namedtuple(Point, serialized_type_name="purefx.tests.Point")
 
@@ -36,7 +38,15 @@ pytree._register_namedtuple(Point, serialized_type_name="purefx.tests.Point")
 class Nested(Linear):
     def forward(self, tree: Any, *, k: Any, nothing: Any = None) -> Any:
         (x, [y]), more = tree
-        return {"o": (self.linear(x), [y, more["k"]]), "c": 1.5, "s": 0.5, "b": True, "n": nothing, "i": 3, "x": x}
+        return {
+            "o": (self.linear(x), [y, more["k"]]),
+            "c": 1.5,
+            "s": 0.5,
+            "b": True,
+            "n": nothing,
+            "i": 3,
+            "x": x,
+        }
 
 
 @CASES.add(X, preserve=("a",), passes=WAYS)
@@ -47,7 +57,9 @@ class NestedDictsAndTuples(parent(a=Nested)):
 
 
 OnPair = module_class(
-    "OnPair", lambda self, pair, *, other: (Pair(self.linear(pair.second), other.first + pair.first), pair), Linear
+    "OnPair",
+    lambda self, pair, *, other: (Pair(self.linear(pair.second), other.first + pair.first), pair),
+    Linear,
 )
 
 
@@ -59,7 +71,9 @@ class Dataclasses(parent(a=OnPair)):
 
 
 class OnKeywords(Linear):
-    def forward(self, x: Any, /, scale: Any = 2.0, *rest: Any, bias: Any = None, **more: Any) -> Any:
+    def forward(
+        self, x: Any, /, scale: Any = 2.0, *rest: Any, bias: Any = None, **more: Any
+    ) -> Any:
         y = self.linear(x) * scale
         for tensor in (*rest, *more.values()):
             y = y + tensor
@@ -67,7 +81,11 @@ class OnKeywords(Linear):
 
 
 CASES.add(X, preserve=("a",))(
-    module_class("KeywordArguments", lambda self, x: self.a(x, 3.0, x, x + 1, bias=x, z=x * 2, y=x - 1), a=OnKeywords)
+    module_class(
+        "KeywordArguments",
+        lambda self, x: self.a(x, 3.0, x, x + 1, bias=x, z=x * 2, y=x - 1),
+        a=OnKeywords,
+    )
 )
 CASES.add(X, preserve=("a",))(module_class("Defaults", lambda self, x: self.a(x), a=OnKeywords))
 
@@ -75,7 +93,14 @@ CASES.add(X, preserve=("a",))(module_class("Defaults", lambda self, x: self.a(x)
 class OnConstants(Linear):
     def forward(self, x: Any, flag: Any, count: Any, scale: Any, mode: Any, nothing: Any) -> Any:
         y = self.linear(x) * scale + count
-        return (y if flag and mode in ("plus", 7) and nothing is None else -y), flag, count, scale, mode, nothing
+        return (
+            (y if flag and mode in ("plus", 7) and nothing is None else -y),
+            flag,
+            count,
+            scale,
+            mode,
+            nothing,
+        )
 
 
 @CASES.add(X, preserve=("a",))
@@ -104,7 +129,9 @@ CASES.add(X, preserve=("a",), refused=DEAD)(
 )
 Inner = module_class("Inner", lambda self, x, more=None: (self.linear(x), x + 1), Linear)
 Outer = module_class("Outer", lambda self, x, more: self.b(x, more)[0], b=Inner)
-CASES.add(X, preserve=("a", "a.b"), refused=DEAD)(module_class("NestedSignatures", lambda self, x: self.a(x, x), a=Outer))
+CASES.add(X, preserve=("a", "a.b"), refused=DEAD)(
+    module_class("NestedSignatures", lambda self, x: self.a(x, x), a=Outer)
+)
 Through = module_class("Through", lambda self, x, y: (y, self.linear(x), x, x), Linear)
 
 
@@ -118,7 +145,11 @@ class PassThrough(parent(a=Through)):
 Itself = module_class("Itself", lambda self, x: x)
 CASES.add(X, preserve=("a", "b", "c"), passes=WAYS)(
     module_class(
-        "OnlyReturnsItsInput", lambda self, x: self.b(self.a(x) + 1) * self.c(x), a=Itself, b=nn.Identity, c=nn.Sequential
+        "OnlyReturnsItsInput",
+        lambda self, x: self.b(self.a(x) + 1) * self.c(x),
+        a=Itself,
+        b=nn.Identity,
+        c=nn.Sequential,
     )
 )
 Fixed = module_class("Fixed", lambda self, x: (self.n, 5, None, self.linear.weight), Linear)
@@ -144,7 +175,9 @@ class OnlyWrites(parent(a=GivesNothing)):
 
 
 @CASES.add(X, preserve=("a.0", "a.2.0"))
-class InsideOfContainers(parent(a=lambda: nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.ModuleList([nn.Linear(3, 3)])))):
+class InsideOfContainers(
+    parent(a=lambda: nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.ModuleList([nn.Linear(3, 3)])))
+):
     def forward(self, x: Any) -> Any:
         return self.a[2][0](self.a[1](self.a[0](x)))
 

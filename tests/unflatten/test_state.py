@@ -173,12 +173,18 @@ class LiftedInAChild(nn.Module):
 
 
 BatchNormTwice = CASES.add(X, preserve=("norm",))(
-    module_class("BatchNormTwice", lambda self, x: self.norm(self.norm(x) * 2), norm=lambda: nn.BatchNorm1d(3))
+    module_class(
+        "BatchNormTwice",
+        lambda self, x: self.norm(self.norm(x) * 2),
+        norm=lambda: nn.BatchNorm1d(3),
+    )
 )
 
 
 @CASES.add(X)
-class StateOfTheRoot(parent(w=lambda: nn.Parameter(torch.randn(3, 3)), n=lambda: torch.zeros((), dtype=torch.int64))):
+class StateOfTheRoot(
+    parent(w=lambda: nn.Parameter(torch.randn(3, 3)), n=lambda: torch.zeros((), dtype=torch.int64))
+):
     def forward(self, x: Any) -> Any:
         self.n += 1
         return x @ self.w * self.n

@@ -30,7 +30,9 @@ def claim(said: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
 
 
 Either = module_class(
-    "Either", lambda self, x, first: self.lin(x).relu() if first else self.lin(x).tanh(), lin=lambda: nn.Linear(3, 3)
+    "Either",
+    lambda self, x, first: self.lin(x).relu() if first else self.lin(x).tanh(),
+    lin=lambda: nn.Linear(3, 3),
 )
 Twice = module_class("Twice", lambda self, x: self.n(self.n(x, True) * 2, False), n=Either)
 
@@ -60,15 +62,22 @@ Residual = module_class("Residual", lambda self, x: x + self.n(x), n=Norm)
 
 
 @functools.cache
-def exported(kind: type[nn.Module], preserve: tuple[str, ...] = (), *, strict: bool = False) -> torch.export.ExportedProgram:
+def exported(
+    kind: type[nn.Module], preserve: tuple[str, ...] = (), *, strict: bool = False
+) -> torch.export.ExportedProgram:
     # Not of a copy: a closure holds the module that it was made with.
     return torch.export.export(kind(), (X,), strict=strict, preserve_module_call_signature=preserve)
 
 
-def modules(kind: type[nn.Module], preserve: tuple[str, ...] = (), *, strict: bool = False) -> tuple[Any, Any]:
+def modules(
+    kind: type[nn.Module], preserve: tuple[str, ...] = (), *, strict: bool = False
+) -> tuple[Any, Any]:
     """Return what torch makes of a module, and what we do."""
     ep = exported(kind, preserve, strict=strict)
-    with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():  # torch says what it checks
+    with (
+        contextlib.redirect_stdout(io.StringIO()),
+        warnings.catch_warnings(),
+    ):  # torch says what it checks
         warnings.simplefilter("ignore")
         return torch.export.unflatten(ep), px.unflatten(ep)
 
@@ -81,7 +90,10 @@ def raised(module: nn.Module, *args: Any) -> BaseException:
 
 @claim("call nodes are named after values")
 def named_after_values() -> None:
-    calls = [{node.name: node.target for node in each.graph.nodes if node.op == "call_module"} for each in modules(Twice)]
+    calls = [
+        {node.name: node.target for node in each.graph.nodes if node.op == "call_module"}
+        for each in modules(Twice)
+    ]
     assert calls == [{"n": "n", "n_1": "n@1"}, {"relu": "n", "tanh": "n@1"}]
 
 
@@ -192,7 +204,10 @@ def one_object() -> None:
 @claim("a module returns what the original did")
 def gives_back() -> None:
     torchs, ours = modules(Residual, ("n",))
-    writes = [[node for node in each.n.graph.nodes if node.target is torch.ops.aten.copy_.default] for each in (torchs, ours)]
+    writes = [
+        [node for node in each.n.graph.nodes if node.target is torch.ops.aten.copy_.default]
+        for each in (torchs, ours)
+    ]
     assert list(map(len, writes)) == [1, 0]
     for each in (torchs, ours):
         torch.testing.assert_close(each(X), X * 3)
@@ -212,5 +227,9 @@ def test_assigning_unties_modules_of_two_names() -> None:
     """Not a difference to torch, but one to eager, which the page tells."""
     eager = Enclosed()
     for each, stays in ((eager, True), *((made, False) for made in modules(Enclosed))):
-        each.load_state_dict({name: value + 1 for name, value in each.state_dict().items()}, assign=True)
-        assert (each.get_parameter("a.n.lin.weight") is each.get_parameter("c.0.n.lin.weight")) is stays, type(each)
+        each.load_state_dict(
+            {name: value + 1 for name, value in each.state_dict().items()}, assign=True
+        )
+        assert (
+            each.get_parameter("a.n.lin.weight") is each.get_parameter("c.0.n.lin.weight")
+        ) is stays, type(each)

@@ -53,7 +53,12 @@ class Seen:
     runs: int = 0
 
     def __or__(self, other: Seen) -> Seen:
-        return Seen(self.writes | other.writes, self.aliases | other.aliases, self.draws or other.draws, self.runs + other.runs)
+        return Seen(
+            self.writes | other.writes,
+            self.aliases | other.aliases,
+            self.draws or other.draws,
+            self.runs + other.runs,
+        )
 
 
 def overloads() -> list[Any]:
@@ -90,12 +95,19 @@ def observe(target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Seen:
     for name, each in tensors:
         for key in _memory(each):
             memory.setdefault(key, set()).add(name)
-    aliases = {name for each in _tensors(result) for key in _memory(each) for name in memory.get(key, ())}
+    aliases = {
+        name for each in _tensors(result) for key in _memory(each) for name in memory.get(key, ())
+    }
     return Seen(frozenset(writes), frozenset(aliases), draws, 1)
 
 
 def _by_name(target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
-    return {**dict(zip([argument.name for argument in schema_of(target).arguments], args, strict=False)), **kwargs}
+    return {
+        **dict(
+            zip([argument.name for argument in schema_of(target).arguments], args, strict=False)
+        ),
+        **kwargs,
+    }
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:
@@ -103,7 +115,11 @@ def _tensors(value: Any) -> list[torch.Tensor]:
         return [value]
     if isinstance(value, dict):
         return [each for item in value.values() for each in _tensors(item)]
-    return [each for item in value for each in _tensors(item)] if isinstance(value, list | tuple) else []
+    return (
+        [each for item in value for each in _tensors(item)]
+        if isinstance(value, list | tuple)
+        else []
+    )
 
 
 def _memory(tensor: torch.Tensor) -> list[int]:
@@ -116,7 +132,11 @@ def _memory(tensor: torch.Tensor) -> list[int]:
         parts = [tensor]
     else:
         return [id(tensor)]
-    return [part.untyped_storage().data_ptr() for part in parts if part.untyped_storage().nbytes() and not part.is_meta]
+    return [
+        part.untyped_storage().data_ptr()
+        for part in parts
+        if part.untyped_storage().nbytes() and not part.is_meta
+    ]
 
 
 def _same(left: torch.Tensor, right: torch.Tensor) -> bool:
@@ -134,7 +154,9 @@ def _bits(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
 
 
-def study(target: Any, *, tries: int, enough: int, given: Sequence[Any] = (), seconds: float = 2.0) -> Seen:
+def study(
+    target: Any, *, tries: int, enough: int, given: Sequence[Any] = (), seconds: float = 2.0
+) -> Seen:
     """Run an overload on drawn arguments and on given ones, and return what it did and is not said to do.
 
     Args:
@@ -145,7 +167,9 @@ def study(target: Any, *, tries: int, enough: int, given: Sequence[Any] = (), se
         seconds: when to stop.
     """
     effects = effects_of(target)
-    switches = [{flag.arg.name: flag.value} for flag in (*effects.random_unless, *effects.writes_unless)]
+    switches = [
+        {flag.arg.name: flag.value} for flag in (*effects.random_unless, *effects.writes_unless)
+    ]
     found, start = Seen(), time.monotonic()
     for number in range(tries + len(given)):
         torch.manual_seed(number)
@@ -169,7 +193,9 @@ def study(target: Any, *, tries: int, enough: int, given: Sequence[Any] = (), se
     return found
 
 
-def unsaid(target: Any, effects: Effects, args: Sequence[Any], kwargs: dict[str, Any], seen: Seen) -> Seen:
+def unsaid(
+    target: Any, effects: Effects, args: Sequence[Any], kwargs: dict[str, Any], seen: Seen
+) -> Seen:
     """Return the part of what was seen that the effects do not say of this very call."""
     literal, named = tuple(args), tuple(kwargs.items())
 
@@ -178,7 +204,9 @@ def unsaid(target: Any, effects: Effects, args: Sequence[Any], kwargs: dict[str,
 
     if effects.unknown:
         return Seen(runs=1, draws=seen.draws and not effects.random)
-    writes = frozenset() if off(effects.writes_unless) else frozenset(at.name for at in effects.writes)
+    writes = (
+        frozenset() if off(effects.writes_unless) else frozenset(at.name for at in effects.writes)
+    )
     same = frozenset(at.name for at in effects.returns if at is not None)
     aliases = same | frozenset(at.name for at in effects.aliases)
     draws = effects.random and not off(effects.random_unless)
@@ -211,7 +239,9 @@ def audited(
         left = left[done:]
 
 
-def _child(targets: Sequence[Any], tries: int, enough: int, given: Given) -> Iterator[tuple[Any, Seen]]:
+def _child(
+    targets: Sequence[Any], tries: int, enough: int, given: Given
+) -> Iterator[tuple[Any, Seen]]:
     read, write = os.pipe()
     pid = os.fork()
     if not pid:
@@ -240,7 +270,9 @@ def _work(targets: Iterable[Any], write: int, tries: int, enough: int, given: Gi
         for target in targets:
             signal.alarm(15)
             name = schema_of(target).name.removeprefix("aten::")
-            pickle.dump(study(target, tries=tries, enough=enough, given=given.get(name, ())), stream)
+            pickle.dump(
+                study(target, tries=tries, enough=enough, given=given.get(name, ())), stream
+            )
             stream.flush()
     os._exit(0)
 
@@ -264,10 +296,14 @@ def main() -> None:
         found["died" if seen is None else "ran" if seen.runs else "never ran"].append(str(target))
         if seen is not None and missing(seen):
             count += 1
-            say(f"{target}: writes {sorted(seen.writes)} aliases {sorted(seen.aliases)} draws {seen.draws}")
+            say(
+                f"{target}: writes {sorted(seen.writes)} aliases {sorted(seen.aliases)} draws {seen.draws}"
+            )
     for what in ("died", "never ran"):
         say(f"{what}: {len(found[what])}: {' '.join(found[what])}")
-    say(f"{count} findings, {len(found['ran'])} of {len(every)} overloads ran in {time.monotonic() - start:.0f} s")
+    say(
+        f"{count} findings, {len(found['ran'])} of {len(every)} overloads ran in {time.monotonic() - start:.0f} s"
+    )
     sys.exit(bool(count))
 
 
@@ -277,9 +313,15 @@ def sampled(every: Sequence[Any]) -> list[Any]:
     These have no ``out``, and are none of TorchScript's own.
     """
     listed = {*SILENT_WRITES, *SILENT_ALIASES, *SILENT_DRAWS, *DRAWS_NOTHING}
-    usual = [target for target in every if target.namespace in ("aten", "prims", "quantized", "inductor")]
+    usual = [
+        target for target in every if target.namespace in ("aten", "prims", "quantized", "inductor")
+    ]
     usual = [target for target in usual if "out" not in target._overloadname.split("_")]
-    return [target for number, target in enumerate(usual) if number % 3 == 0 or schema_of(target).name in listed]
+    return [
+        target
+        for number, target in enumerate(usual)
+        if number % 3 == 0 or schema_of(target).name in listed
+    ]
 
 
 def samples_by_name() -> Given:

@@ -92,7 +92,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser("python -m tests.upstream.audit_passes", description=__doc__)
     parser.add_argument("--examples", type=int, default=200, help="programs for each pass (200)")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--seconds", type=float, default=20.0, help="for making each mistake small (20)")
+    parser.add_argument(
+        "--seconds", type=float, default=20.0, help="for making each mistake small (20)"
+    )
     parser.add_argument("only", nargs="*", help="names of passes")
     given = parser.parse_args(arguments)
     found: list[Audited] = []
@@ -101,7 +103,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             found.append(audited(published, given.examples, given.seed, given.seconds))
             around = [f"  around: {found[-1].around}"] if found[-1].around is not None else []
             lines = [f"  {law}: {text}" for law, text in found[-1].confirmed.items()]
-            sys.stdout.write("\n".join([f"{published.where}: {found[-1].report}", *around, *lines, ""]))
+            sys.stdout.write(
+                "\n".join([f"{published.where}: {found[-1].report}", *around, *lines, ""])
+            )
             sys.stdout.flush()
     if not given.only:
         PAGE.write_text(page(found, given.examples, given.seed), "utf-8")
@@ -115,7 +119,9 @@ def audited(published: Published, examples: int, seed: int, seconds: float) -> A
     report = survey_pass(published.run, contract=published.contract, seconds=seconds, **options)
     anything = evolve(GRAPH, assertions=published.contract.assertions)
     narrow = published.contract not in (anything, ANYTHING) and published.over != "exported_program"
-    outside = survey_pass(published.run, contract=anything, seconds=0.0, **options) if narrow else None
+    outside = (
+        survey_pass(published.run, contract=anything, seconds=0.0, **options) if narrow else None
+    )
     around = None
     if published.looks_for:
         seeds: dict[str, Any] = {**options, "around": published.looks_for}
@@ -134,19 +140,29 @@ def confirmed(published: Published, found: Finding) -> str:
     """Return what torch alone says of a mistake: the last lines of the script; empty where it sees none."""
     if published.over == "exported_program" or found.law not in COMPARED:
         return ""
-    as_given = px.from_fx_pass(lambda module: torch.fx.GraphModule(module, copy.deepcopy(module.graph)))(found.program)
+    as_given = px.from_fx_pass(
+        lambda module: torch.fx.GraphModule(module, copy.deepcopy(module.graph))
+    )(found.program)
     script = px.to_script(as_given, rewrite=source_of(published, found.law), calls=CALLS)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "script.py"
         path.write_text(script, "utf-8")
         done = subprocess.run(
-            [sys.executable, "-W", "ignore", "-I", str(path)], capture_output=True, text=True, timeout=600, check=False
+            [sys.executable, "-W", "ignore", "-I", str(path)],
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=False,
         )
     lines = (done.stdout if "Traceback" not in done.stderr else done.stderr).strip().splitlines()
-    told = [line for line in lines if not line.endswith(": missing") and not PRINTED.match(line)]  # of state that is not read
+    told = [
+        line for line in lines if not line.endswith(": missing") and not PRINTED.match(line)
+    ]  # of state that is not read
     if found.law == "effects":
         told = _prints(lines, as_given)
-    raises = "Traceback" in done.stderr and found.law != "graph"  # the script, and not what it is about
+    raises = (
+        "Traceback" in done.stderr and found.law != "graph"
+    )  # the script, and not what it is about
     if not told or told == ["no difference"] or raises or done.returncode == UNSUITED:
         return ""
     (SCRIPTS / f"{slug(published)}_{found.law}.py").write_text(script, "utf-8")
@@ -155,9 +171,16 @@ def confirmed(published: Published, found: Finding) -> str:
 
 def _prints(lines: Sequence[str], program: px.Program) -> list[str]:
     # The program prints in the first half of the run, and what the pass made of it in the second.
-    wanted = sum(getattr(node.do, "name", "") == "aten._print.default" for _, node in program.nodes()) * CALLS
+    wanted = (
+        sum(getattr(node.do, "name", "") == "aten._print.default" for _, node in program.nodes())
+        * CALLS
+    )
     count = sum(map(bool, map(PRINTED.match, lines))) - wanted
-    return [] if count == wanted else [f"in {CALLS} calls it prints {count} times, where the program prints {wanted} times"]
+    return (
+        []
+        if count == wanted
+        else [f"in {CALLS} calls it prints {count} times, where the program prints {wanted} times"]
+    )
 
 
 def size(found: Finding) -> int:
@@ -178,7 +201,9 @@ def source_of(published: Published, law: str) -> str:
         parts.append(DESCRIBED)
         given = "described(gm)"
     given += ".graph" if published.over == "graph" else ""
-    return "\n\n".join([*parts, CALLED.format(given=given, checks=CHECKS if law == "graph" else "")])
+    return "\n\n".join(
+        [*parts, CALLED.format(given=given, checks=CHECKS if law == "graph" else "")]
+    )
 
 
 # -- the page --------------------------------------------------------------------------------------------------------------------
@@ -205,7 +230,13 @@ def page(found: Sequence[Audited], examples: int, seed: int) -> str:
     wrong = [each for each in found if each.findings]
     confirmations = sum(1 for each in found for told in each.confirmed.values() if told)
     version, fewer = torch.__version__.partition("+")[0], examples // SLOW
-    numbers = {"examples": examples, "seed": seed, "fewer": fewer, "wrong": len(wrong), "confirmations": confirmations}
+    numbers = {
+        "examples": examples,
+        "seed": seed,
+        "fewer": fewer,
+        "wrong": len(wrong),
+        "confirmations": confirmations,
+    }
     right = ", ".join([f"`{each.published.where}`" for each in found if not each.findings])
     rows = "\n".join(map(row, wrong))
     return f"{HEAD.format(count=len(found), version=version, **numbers)}{rows}\n\nNo mistake was found in {right or 'others'}.\n"
@@ -234,11 +265,17 @@ def linked(each: Audited, law: str) -> str:
 
 def told(contract: Contract) -> str:
     """Return a contract in words."""
-    absent = [name for name in ("random", "effects", "views", "regions", "dynamic", "training") if not getattr(contract, name)]
+    absent = [
+        name
+        for name in ("random", "effects", "views", "regions", "dynamic", "training")
+        if not getattr(contract, name)
+    ]
     words = [] if contract.writes == "anywhere" else [f"writes {contract.writes}"]
     words += ["state as inputs"] if contract.state == "inputs" else []
     words += [f"no {', '.join(absent)}"] if absent else []
-    return "; ".join([*(words or ["any graph"]), *([] if contract.assertions else ["assertions may go"])])
+    return "; ".join(
+        [*(words or ["any graph"]), *([] if contract.assertions else ["assertions may go"])]
+    )
 
 
 if __name__ == "__main__":

@@ -14,8 +14,26 @@ from attrs import define, field
 
 from purefx.ir.torch_private import schema_of
 
-SHAPES = ((2, 3), (3,), (), (2, 3, 4), (2, 3, 4, 4), (1, 2, 3, 4, 4), (4, 4), (1, 4, 4), (2, 2, 8, 8), (1,))
-DTYPES = (torch.float32,) * 5 + (torch.float64, torch.int64, torch.int64, torch.bool, torch.complex64, torch.bfloat16)
+SHAPES = (
+    (2, 3),
+    (3,),
+    (),
+    (2, 3, 4),
+    (2, 3, 4, 4),
+    (1, 2, 3, 4, 4),
+    (4, 4),
+    (1, 4, 4),
+    (2, 2, 8, 8),
+    (1,),
+)
+DTYPES = (torch.float32,) * 5 + (
+    torch.float64,
+    torch.int64,
+    torch.int64,
+    torch.bool,
+    torch.complex64,
+    torch.bfloat16,
+)
 
 PLAIN: dict[str, tuple[Any, ...]] = {
     "IntType": (0, 1, 1, 2, 3, -1),
@@ -27,7 +45,20 @@ PLAIN: dict[str, tuple[Any, ...]] = {
     "LayoutType": (torch.strided,),
     "MemoryFormatType": (torch.contiguous_format, torch.preserve_format),
     "DeviceObjType": (torch.device("cpu"),),
-    "StringType": ("none", "mean", "linear", "floor", "trunc", "sum", "constant", "reflect", "ij", "i,i->i", "full", "tanh"),
+    "StringType": (
+        "none",
+        "mean",
+        "linear",
+        "floor",
+        "trunc",
+        "sum",
+        "constant",
+        "reflect",
+        "ij",
+        "i,i->i",
+        "full",
+        "tanh",
+    ),
     "GeneratorType": (None,),
     "NoneType": (None,),
     "ComplexType": (0.5 + 2j, 1 + 0j),
@@ -44,9 +75,29 @@ INTEGERS: dict[str, tuple[Any, ...]] = {
 }
 """What schemas call integers and Python does not, by name of argument."""
 
-INDICES = ("index", "indices", "target", "offsets", "lengths", "indexes", "crow", "col_", "batch_sizes")
+INDICES = (
+    "index",
+    "indices",
+    "target",
+    "offsets",
+    "lengths",
+    "indexes",
+    "crow",
+    "col_",
+    "batch_sizes",
+)
 PER_CHANNEL = ("running", "mean", "var", "invstd", "save")
-OFTEN_PER_CHANNEL = ("weight", "bias", "gamma", "beta", "scale", "scales", "zero_point", "zero_points", "noise")
+OFTEN_PER_CHANNEL = (
+    "weight",
+    "bias",
+    "gamma",
+    "beta",
+    "scale",
+    "scales",
+    "zero_point",
+    "zero_points",
+    "noise",
+)
 TRANSPOSED = ("other", "mat2", "batch2", "tensor2", "vec2", "b")
 
 
@@ -64,7 +115,9 @@ def within(name: str, words: Sequence[str]) -> bool:
 
 def with_room(target: Any, args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
     """Return keyword arguments with something for each result that an overload wants to put somewhere."""
-    wanted = [each for each in schema_of(target).arguments if each.is_out and each.name not in kwargs]
+    wanted = [
+        each for each in schema_of(target).arguments if each.is_out and each.name not in kwargs
+    ]
     return {**kwargs, **{each.name: room(each, torch.float32) for each in wanted}}
 
 
@@ -102,7 +155,9 @@ class Arguments:
         return args, kwargs
 
     def _kinds(self) -> tuple[str, ...]:
-        if within(str(self.target), ("sparse", "coalesce", "indices", "values", "to_dense", "csr", "nnz")):
+        if within(
+            str(self.target), ("sparse", "coalesce", "indices", "values", "to_dense", "csr", "nnz")
+        ):
             return ("plain", "sparse", "csr")
         if within(str(self.target), ("quant", "int_repr", "q_")):
             return ("plain", "quantized")
@@ -112,7 +167,11 @@ class Arguments:
         what = str(kind.kind())
         match what:
             case "OptionalType":
-                return None if self.dice.random() < 0.4 else self._value(name, kind.getElementType(), size)
+                return (
+                    None
+                    if self.dice.random() < 0.4
+                    else self._value(name, kind.getElementType(), size)
+                )
             case "ListType":
                 return self._list(name, kind.getElementType(), size)
             case "TensorType":
@@ -158,7 +217,11 @@ class Arguments:
         return self._filled(dice.choice((*(shape,) * 8, (), dice.choice(SHAPES))))
 
     def _filled(self, shape: tuple[int, ...]) -> torch.Tensor:
-        made = torch.randint(0, 2, shape) if self.dtype in (torch.bool, torch.int64) else torch.rand(shape) * 0.9 + 0.05
+        made = (
+            torch.randint(0, 2, shape)
+            if self.dtype in (torch.bool, torch.int64)
+            else torch.rand(shape) * 0.9 + 0.05
+        )
         made = made.to(self.dtype)
         match self.kind:
             case "sparse":
@@ -175,7 +238,9 @@ class Arguments:
 
 def samples_of_torch() -> Iterator[tuple[str, list[Any], dict[str, Any]]]:
     """Yield names of operators of aten and arguments for them: those with which torch tests itself on CPUs."""
-    if "expecttest" not in sys.modules:  # torch's own tests need it, and nothing that is used here does
+    if (
+        "expecttest" not in sys.modules
+    ):  # torch's own tests need it, and nothing that is used here does
         stub: Any = types.ModuleType("expecttest")
         stub.TestCase = unittest.TestCase
         sys.modules["expecttest"] = stub

@@ -73,8 +73,18 @@ REINTERPRETED = (
 
 CONVERTED = (
     (lambda x: x.to(torch.float16).to(torch.float32), (X,)),
-    (lambda x: prims.convert_element_type.default(prims.convert_element_type.default(x, torch.float64), torch.float32), (X,)),
-    (lambda x: prims.convert_element_type.default(prims.convert_element_type.default(x, torch.int32), torch.float32), (X,)),
+    (
+        lambda x: prims.convert_element_type.default(
+            prims.convert_element_type.default(x, torch.float64), torch.float32
+        ),
+        (X,),
+    ),
+    (
+        lambda x: prims.convert_element_type.default(
+            prims.convert_element_type.default(x, torch.int32), torch.float32
+        ),
+        (X,),
+    ),
     (lambda x: aten.permute.default(aten.permute.default(x, [1, 0]), [1, 0]), (X,)),
     (lambda x: aten.permute.default(x, [0, 1]), (X,)),
     (lambda x: aten.view.default(aten.view.default(x, [6]), [2, 3]), (X,)),
@@ -101,20 +111,51 @@ CUT = (
     (lambda x: aten.cat.default(aten.split.Tensor(x, 1, 1), 1), (X,)),
     (lambda x: aten.cat.default(aten.split_with_sizes.default(x, [1, 2], 1), 1), (X,)),
     (lambda x: aten.cat.default(aten.split_with_sizes.default(x, [1, 2], 1)[:1], 1), (X,)),
-    (lambda x: aten.cat.default(list(aten.split_with_sizes.default(x, [1, 1, 1], 1))[::-1], 1), (X,)),
+    (
+        lambda x: aten.cat.default(list(aten.split_with_sizes.default(x, [1, 1, 1], 1))[::-1], 1),
+        (X,),
+    ),
     (lambda x, y: aten.cat.default([*aten.split_with_sizes.default(x, [1, 2], 1), y], 1), (X, Y)),
-    (lambda x, y: aten.slice.Tensor(aten.cat.default([x, aten.slice.Tensor(y, 1, 0, 1)], 1), 1, 0, 3), (X, Y)),
-    (lambda x: aten.slice.Tensor(aten.cat.default([x, aten.slice.Tensor(x, 1, 0, 1)], 1), 1, 0, 2), (X,)),
-    (lambda x: aten.cat.default([aten.slice.Tensor(x, 1, 0, 2), aten.slice.Tensor(x, 1, 2, 3)], 1), (X,)),
+    (
+        lambda x, y: aten.slice.Tensor(
+            aten.cat.default([x, aten.slice.Tensor(y, 1, 0, 1)], 1), 1, 0, 3
+        ),
+        (X, Y),
+    ),
+    (
+        lambda x: aten.slice.Tensor(
+            aten.cat.default([x, aten.slice.Tensor(x, 1, 0, 1)], 1), 1, 0, 2
+        ),
+        (X,),
+    ),
+    (
+        lambda x: aten.cat.default(
+            [aten.slice.Tensor(x, 1, 0, 2), aten.slice.Tensor(x, 1, 2, 3)], 1
+        ),
+        (X,),
+    ),
     (lambda x: aten.cat.default([aten.cat.default([x, x], 1), x], 1), (X,)),
     (lambda x, y: aten.cat.default([aten.cat.default([x, y], 0), y], 0), (Z, Z)),
-    (lambda x: aten.cat.default([aten.unsqueeze.default(aten.select.int(x, 1, i), 1) for i in range(3)], 1), (X,)),
+    (
+        lambda x: aten.cat.default(
+            [aten.unsqueeze.default(aten.select.int(x, 1, i), 1) for i in range(3)], 1
+        ),
+        (X,),
+    ),
     (lambda x: aten.cat.default([aten.select.int(x, 0, i) for i in range(2)], 0), (X,)),
     (lambda x: aten.cat.default([aten.select.int(x, 1, i) for i in (0, 1, 2)], 0), (X,)),
     (lambda x: aten.stack.default(aten.unbind.int(x, 1), 1), (X,)),
     (lambda x: aten.stack.default(aten.unbind.int(x, 1), 0), (X,)),
-    (lambda x, y: aten.cat.default([aten.reshape.default(x, [3, 2]), aten.reshape.default(y, [3, 2])], 1), (X, Y)),
-    (lambda x, y: aten.cat.default([aten.view.default(x, [6]), aten.view.default(y, [6])], 0), (X, Y)),
+    (
+        lambda x, y: aten.cat.default(
+            [aten.reshape.default(x, [3, 2]), aten.reshape.default(y, [3, 2])], 1
+        ),
+        (X, Y),
+    ),
+    (
+        lambda x, y: aten.cat.default([aten.view.default(x, [6]), aten.view.default(y, [6])], 0),
+        (X, Y),
+    ),
     (lambda x: aten.cat.default([x, x.tanh()], 1), (X,)),
 )
 
@@ -127,7 +168,10 @@ SIDE_BY_SIDE = (
     (lambda x, y: (x - y).tanh() + (y - x).tanh(), (X, Y)),
     (lambda x, y, z: aten.addmm.default(z, x, y) * aten.addmm.default(z * 2, x, y), (X, M, B)),
     (lambda x, y, a, z: aten.addmm.default(z, x, y) * aten.addmm.default(z, a, y), (X, M, Y, B)),
-    (lambda x, y: torch.nn.functional.linear(x, y) + torch.nn.functional.linear(x, y * 2), (X, M.t().contiguous())),
+    (
+        lambda x, y: torch.nn.functional.linear(x, y) + torch.nn.functional.linear(x, y * 2),
+        (X, M.t().contiguous()),
+    ),
 )
 
 
@@ -157,7 +201,12 @@ SCATTERED = (
     (lambda x, y: aten.index_put.default(x.clone(), [AT], y, True), (X, Y)),
     (lambda x, y: aten.slice_scatter.default(x.sin(), y, 1, 0, 3).cos(), (X, Y)),
     (lambda x, y: aten.select_scatter.default(x.sin(), y, 0, 1), (X, Z)),
-    (lambda x: aten.slice_scatter.default(x.sin(), aten.slice.Tensor(x, 1, 0, 2).add(1), 1, 0, 2), (X,)),
+    (
+        lambda x: aten.slice_scatter.default(
+            x.sin(), aten.slice.Tensor(x, 1, 0, 2).add(1), 1, 0, 2
+        ),
+        (X,),
+    ),
     (lambda x, y: x.sin() + y, (torch.ones(()), torch.ones(1, 1, 1))),
     (lambda x, y: x.sin() + y, (torch.ones(1, 3), X)),
     (lambda x, y: aten.aminmax.default(x)[0] + y, (X, torch.ones(1, 1, 1))),
@@ -172,13 +221,18 @@ SCATTERED = (
 ASSERTED = (
     (lambda x: (aten._assert_async.msg(aten.all.default(x == x), "equal"), x * 2)[1], (X,)),
     (lambda x: (aten._assert_scalar.default(True, "so"), x * 2)[1], (X,)),
-    (lambda x: (aten._assert_tensor_metadata.default(x, None, None, torch.float32), x * 2)[1], (X,)),
+    (
+        lambda x: (aten._assert_tensor_metadata.default(x, None, None, torch.float32), x * 2)[1],
+        (X,),
+    ),
 )
 
 SEPARATE = tuple((lambda x, n=n: x.transpose(0, 1).reshape(n) * 2, (X,)) for n in (6, -1))
 
 
-class Scaled(parent(weight=lambda: torch.nn.Parameter(torch.ones(3)), scale=lambda: torch.full((3,), 2.0))):
+class Scaled(
+    parent(weight=lambda: torch.nn.Parameter(torch.ones(3)), scale=lambda: torch.full((3,), 2.0))
+):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x * (self.weight * 2 + self.scale) + self.scale.neg()
 

@@ -24,7 +24,8 @@ CLOSE = 1e-5
 """Zeros of two signs, and sums in another order, are no mistake here."""
 
 ANYTHING, FUNCTIONAL, INFERENCE = (
-    evolve(contract, rtol=CLOSE, atol=CLOSE) for contract in (fx_passes.ANYTHING, fx_passes.FUNCTIONAL, fx_passes.INFERENCE)
+    evolve(contract, rtol=CLOSE, atol=CLOSE)
+    for contract in (fx_passes.ANYTHING, fx_passes.FUNCTIONAL, fx_passes.INFERENCE)
 )
 
 GRAPH = ANYTHING.without("aliasing")
@@ -50,13 +51,18 @@ def mode_of(module: GraphModule) -> Any:
     from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
     values = [node.meta.get("val") for node in module.graph.nodes]
-    return next((value.fake_mode for value in values if isinstance(value, FakeTensor)), FakeTensorMode())
+    return next(
+        (value.fake_mode for value in values if isinstance(value, FakeTensor)), FakeTensorMode()
+    )
 
 
 def examples_of(module: GraphModule) -> list[Any]:
     """Return a tensor of ones for each placeholder that is a tensor."""
     fakes = fakes_of(module)
-    return [torch.ones(fake.shape, dtype=fake.dtype) if isinstance(fake, torch.Tensor) else fake for fake in fakes]
+    return [
+        torch.ones(fake.shape, dtype=fake.dtype) if isinstance(fake, torch.Tensor) else fake
+        for fake in fakes
+    ]
 
 
 HELPERS: tuple[Callable[..., Any], ...] = (fakes_of, mode_of, examples_of)
@@ -95,7 +101,9 @@ class Published:
         if re.search(r"\brun\b", body) and "import" not in body:
             module, _, name = self.where.partition(" ")[0].rpartition(".")
             body = f"from {module} import {name} as run\n\n{body}"
-        if self.where.startswith("torch._inductor"):  # its passes run with the fake mode of the graph
+        if self.where.startswith(
+            "torch._inductor"
+        ):  # its passes run with the fake mode of the graph
             body = textwrap.indent(body, "    ")
             body = f"from torch._inductor.virtualized import V\n\nwith V.set_fake_mode(mode_of(module)):\n{body}"
         function = f"def the_pass({given}):\n{textwrap.indent(body, '    ')}\n"

@@ -17,7 +17,15 @@ import torch
 import purefx as px
 from purefx.ir.effects.declared import COMMUNICATION
 from purefx.ir.effects.registered import NAMESPACES, effects_of
-from purefx.ir.effects.schema import DRAWS_NOTHING, FUNCTIONAL, PROCESS_READS, RAW, SILENT_ALIASES, SILENT_DRAWS, SILENT_WRITES
+from purefx.ir.effects.schema import (
+    DRAWS_NOTHING,
+    FUNCTIONAL,
+    PROCESS_READS,
+    RAW,
+    SILENT_ALIASES,
+    SILENT_DRAWS,
+    SILENT_WRITES,
+)
 from purefx.ir.operators import DENIED_NAMESPACES, op_of
 from purefx.ir.torch_private import (
     OpOverload,
@@ -35,7 +43,9 @@ if torch.distributed.is_available():  # they register operators, and mark some o
     for name in ("_functional_collectives", "_symmetric_memory"):
         import_module(f"torch.distributed.{name}")
 
-pytestmark = pytest.mark.skipif(not torch.distributed.is_available(), reason="this torch has no collectives")
+pytestmark = pytest.mark.skipif(
+    not torch.distributed.is_available(), reason="this torch has no collectives"
+)
 
 
 def by_schema() -> dict[str, list[Any]]:
@@ -64,17 +74,62 @@ def test_the_audit_sees_lies() -> None:
     x, mean, var = torch.rand(2, 3), torch.rand(3), torch.rand(3)
     aten: Any = torch.ops.aten
     assert observe(aten.lift.default, [x], {}).aliases == {"self"}
-    assert observe(aten.batch_norm_update_stats.default, [x, mean, var, 0.5], {}).writes == {"running_mean", "running_var"}
+    assert observe(aten.batch_norm_update_stats.default, [x, mean, var, 0.5], {}).writes == {
+        "running_mean",
+        "running_var",
+    }
     assert observe(aten.bernoulli_.float, [x, 0.0], {}).draws
     assert observe(aten.neg.default, [x], {}) == Seen(runs=1)
-    assert observe(aten.mul.Tensor, [torch.tensor(float("nan")), x], {}) == Seen(runs=1), "NaN is itself"
+    assert observe(aten.mul.Tensor, [torch.tensor(float("nan")), x], {}) == Seen(runs=1), (
+        "NaN is itself"
+    )
 
 
 TENSORS: dict[str, Callable[[], list[Any]]] = {
-    "gru": lambda: [torch.rand(5, 2, 3), torch.rand(2, 2, 4), recurrent(torch.nn.GRU), True, 2, 0.5, True, False, False],
-    "lstm": lambda: [torch.rand(5, 2, 3), [torch.rand(2, 2, 4)] * 2, recurrent(torch.nn.LSTM), True, 2, 0.5, True, False, False],
-    "rnn_tanh": lambda: [torch.rand(5, 2, 3), torch.rand(2, 2, 4), recurrent(torch.nn.RNN), True, 2, 0.5, True, False, False],
-    "rnn_relu": lambda: [torch.rand(5, 2, 3), torch.rand(2, 2, 4), recurrent(torch.nn.RNN), True, 2, 0.5, True, False, False],
+    "gru": lambda: [
+        torch.rand(5, 2, 3),
+        torch.rand(2, 2, 4),
+        recurrent(torch.nn.GRU),
+        True,
+        2,
+        0.5,
+        True,
+        False,
+        False,
+    ],
+    "lstm": lambda: [
+        torch.rand(5, 2, 3),
+        [torch.rand(2, 2, 4)] * 2,
+        recurrent(torch.nn.LSTM),
+        True,
+        2,
+        0.5,
+        True,
+        False,
+        False,
+    ],
+    "rnn_tanh": lambda: [
+        torch.rand(5, 2, 3),
+        torch.rand(2, 2, 4),
+        recurrent(torch.nn.RNN),
+        True,
+        2,
+        0.5,
+        True,
+        False,
+        False,
+    ],
+    "rnn_relu": lambda: [
+        torch.rand(5, 2, 3),
+        torch.rand(2, 2, 4),
+        recurrent(torch.nn.RNN),
+        True,
+        2,
+        0.5,
+        True,
+        False,
+        False,
+    ],
     "scaled_dot_product_attention": lambda: [*[torch.rand(1, 2, 4, 8)] * 3, None, 0.5],
     "_scaled_dot_product_attention_math": lambda: [*[torch.rand(1, 2, 4, 8)] * 3, None, 0.5],
     "_fused_sdp_choice": lambda: [*[torch.rand(1, 2, 4, 8)] * 3, None, 0.5],
@@ -90,7 +145,10 @@ def recurrent(kind: Any) -> list[torch.Tensor]:
     return [weight.detach() for weight in kind(3, 4, 2).parameters()]
 
 
-@pytest.mark.parametrize(("name", "flag", "value"), [(name, *flag) for name, flags in DRAWS_NOTHING.items() for flag in flags])
+@pytest.mark.parametrize(
+    ("name", "flag", "value"),
+    [(name, *flag) for name, flags in DRAWS_NOTHING.items() for flag in flags],
+)
 def test_literals_that_switch_a_draw_off(name: str, flag: str, value: bool | float) -> None:
     """Each operator is run under its literal, and draws nothing; our effects say so of that call."""
     short = name.removeprefix("aten::")
@@ -99,7 +157,9 @@ def test_literals_that_switch_a_draw_off(name: str, flag: str, value: bool | flo
         or TENSORS.get(short.removesuffix("_functional").rstrip("_"))
         or (lambda: [torch.rand(2, 3), 0.5, True])
     )
-    target = resolve_operator("aten", short, "input" if short in ("gru", "lstm", "rnn_tanh", "rnn_relu") else "default")
+    target = resolve_operator(
+        "aten", short, "input" if short in ("gru", "lstm", "rnn_tanh", "rnn_relu") else "default"
+    )
     assert target is not None
     names = [argument.name for argument in schema_of(target).arguments]
     args = make()
@@ -115,9 +175,17 @@ def test_literals_that_switch_a_draw_off(name: str, flag: str, value: bool | flo
 def test_what_drops_draws_whether_it_was_run_or_not() -> None:
     """Tag or table: nothing that takes a probability of dropout or a generator is taken for pure, on whatever device it runs."""
     words = ("dropout", "dropout_p", "generator")
-    drops = [target for target in overloads() if any(argument.name in words for argument in schema_of(target).arguments)]
+    drops = [
+        target
+        for target in overloads()
+        if any(argument.name in words for argument in schema_of(target).arguments)
+    ]
     assert len(drops) > 50
-    quiet = [str(target) for target in drops if not effects_of(target).random and "backward" not in str(target)]
+    quiet = [
+        str(target)
+        for target in drops
+        if not effects_of(target).random and "backward" not in str(target)
+    ]
     assert quiet == [], "a backward pass is given what was drawn"
 
 
@@ -134,9 +202,25 @@ def test_operators_of_the_tables_lie() -> None:
     known = by_schema()
     x, mean, var = torch.rand(2, 3), torch.rand(3), torch.rand(3)
     for name in SILENT_WRITES.keys() - ONLY_ELSEWHERE:
-        target = known[name][0] if name != "aten::batch_norm_update_stats" else torch.ops.aten.batch_norm_update_stats.default
-        flat = {"mean": mean, "var": var, "running_mean": mean, "running_var": var, "momentum": 0.5, "eps": 1e-5}
-        given = {**flat, "input": x.T[None] if "instance" in name else x, "training": True, "use_input_stats": True}
+        target = (
+            known[name][0]
+            if name != "aten::batch_norm_update_stats"
+            else torch.ops.aten.batch_norm_update_stats.default
+        )
+        flat = {
+            "mean": mean,
+            "var": var,
+            "running_mean": mean,
+            "running_var": var,
+            "momentum": 0.5,
+            "eps": 1e-5,
+        }
+        given = {
+            **flat,
+            "input": x.T[None] if "instance" in name else x,
+            "training": True,
+            "use_input_stats": True,
+        }
         given |= {"weight": torch.ones(3), "bias": torch.zeros(3), "cudnn_enabled": False}
         args = [given[argument.name] for argument in schema_of(target).arguments]
         assert observe(target, args, {}).writes == {"running_mean", "running_var"}, name
@@ -153,7 +237,11 @@ def test_aliases_of_the_table_name_operators() -> None:
     for name in SILENT_ALIASES & known.keys():
         for target in known[name]:
             arguments = schema_of(target).arguments
-            tensors = {arg.name for arg in arguments if any(word in str(arg.type) for word in ("Tensor", "Any"))}
+            tensors = {
+                arg.name
+                for arg in arguments
+                if any(word in str(arg.type) for word in ("Tensor", "Any"))
+            }
             assert {at.name for at in effects_of(target).aliases} == tensors, target
 
 
@@ -172,56 +260,105 @@ IMPURE = {
 
 def test_what_torch_keeps_does_something_here() -> None:
     """Whatever is in torch's own table has an effect; a new name is to be looked at: is the effect that it gets the right one?"""
-    table = [target for target in side_effectful() if isinstance(target, OpOverload) and target.namespace in NAMESPACES]
+    table = [
+        target
+        for target in side_effectful()
+        if isinstance(target, OpOverload) and target.namespace in NAMESPACES
+    ]
     assert [str(target) for target in table if not effects_of(target).acts] == []
     # Tracing tokens adds the operators that are registered as effectful; importing Dynamo adds those of streams and
     # of fsdp, importing its pipelines that of pippy.
-    others = [target for target in table if not is_effectful(target) and target.namespace not in ("streams", "fsdp", "pippy")]
+    others = [
+        target
+        for target in table
+        if not is_effectful(target) and target.namespace not in ("streams", "fsdp", "pippy")
+    ]
     assert {str(target) for target in others} <= IMPURE
-    assert [str(one) for one in side_effectful() if not isinstance(one, OpOverload) and not effects_of(one).acts] == []
+    assert [
+        str(one)
+        for one in side_effectful()
+        if not isinstance(one, OpOverload) and not effects_of(one).acts
+    ] == []
 
 
 def test_every_operator_that_communicates_is_in_order() -> None:
     """Of every namespace of collectives; what waits completes, and two look up or wrap."""
-    names = [name.replace("::", ".").partition(".") for name in torch._C._dispatch_get_all_op_names()]
+    names = [
+        name.replace("::", ".").partition(".") for name in torch._C._dispatch_get_all_op_names()
+    ]
     found = [
         target
         for space, _, name in names
         if space in FUNCTIONAL | RAW
-        and (target := resolve_operator(space, name.partition(".")[0], name.partition(".")[2] or "default"))
+        and (
+            target := resolve_operator(
+                space, name.partition(".")[0], name.partition(".")[2] or "default"
+            )
+        )
     ]
     assert len(found) > 60
     others = {str(target) for target in found if effects_of(target).domain != COMMUNICATION}
     waits = {str(target) for target in found if effects_of(target).completes}
     assert waits == {str(target) for target in found if "wait_tensor" in str(target)}
     assert len(waits) > 1
-    assert others - waits <= {"_c10d_functional._wrap_tensor_autograd.default", "_dtensor.mesh_get_process_group.default"}
+    assert others - waits <= {
+        "_c10d_functional._wrap_tensor_autograd.default",
+        "_dtensor.mesh_get_process_group.default",
+    }
 
 
 def everything() -> list[Any]:
     """Return the overloads of torch's namespaces that are registered here, those of collectives too."""
-    names = [(schema.name.partition("::"), schema.overload_name or "default") for schema in torch._C._jit_get_all_schemas()]
-    found = [resolve_operator(space, name, overload) for (space, _, name), overload in names if space in NAMESPACES]
+    names = [
+        (schema.name.partition("::"), schema.overload_name or "default")
+        for schema in torch._C._jit_get_all_schemas()
+    ]
+    found = [
+        resolve_operator(space, name, overload)
+        for (space, _, name), overload in names
+        if space in NAMESPACES
+    ]
     return [target for target in found if target is not None]
 
 
 def test_what_waits_completes_an_argument_or_is_ordered() -> None:
     """Every operator of this torch with the word in its name; streams wait in order."""
     register_all()
-    effects = {str(one): effects_of(one) for one in everything() if "wait" in str(one) and in_dispatcher(one)}
+    effects = {
+        str(one): effects_of(one)
+        for one in everything()
+        if "wait" in str(one) and in_dispatcher(one)
+    }
     assert effects.keys() >= {"_c10d_functional.wait_tensor.default", "streams.wait_event.default"}
-    passed = [name for name, does in effects.items() if not (does.completes or does.ordered or does.unknown)]
+    passed = [
+        name
+        for name, does in effects.items()
+        if not (does.completes or does.ordered or does.unknown)
+    ]
     assert passed == []
 
 
 def test_what_reads_the_process_is_neither_merged_nor_dropped() -> None:
     """What has no arguments and returns no tensor returns a device, a mode or a capability, which others set."""
     schemas = {one: schema_of(one) for one in everything()}
-    alone = [one for one, schema in schemas.items() if not (schema.arguments or "Tensor" in str(schema).rpartition("->")[2])]
-    readers = [*alone, *[one for one, schema in schemas.items() if schema.name in PROCESS_READS or one.namespace == "cuda"]]
+    alone = [
+        one
+        for one, schema in schemas.items()
+        if not (schema.arguments or "Tensor" in str(schema).rpartition("->")[2])
+    ]
+    readers = [
+        *alone,
+        *[
+            one
+            for one, schema in schemas.items()
+            if schema.name in PROCESS_READS or one.namespace == "cuda"
+        ],
+    ]
     assert len(readers) > 10
     assert [str(target) for target in readers if not effects_of(target).ordered] == []
-    reads = op_of(next(target for target in readers if str(target) == "aten._nnpack_available.default"))
+    reads = op_of(
+        next(target for target in readers if str(target) == "aten._nnpack_available.default")
+    )
     nodes = (px.Node("a", reads, ()), px.Node("b", reads, ()))
     program = px.Program.of({"": px.Graph((), nodes, (px.Ref("a"), px.Ref("b")))})
     assert px.eliminate_common_subexpressions(program) is program
@@ -246,7 +383,9 @@ for module in set(LATE_NAMESPACES.values()):
     importlib.import_module(module)
 said()
 """
-    fresh = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
+    fresh = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True
+    )
     registered, later = (set(line.split()) for line in fresh.stdout.splitlines())
     assert {"aten", "prims", "quantized"} <= registered & NAMESPACES
     assert registered - NAMESPACES == set(), "a new namespace of torch?"
@@ -257,7 +396,9 @@ said()
 
 def registering_modules() -> dict[str, list[str]]:
     """Return the namespaces that sources of the installed torch register operators in, each with those files."""
-    written = re.compile(r"""(?:\bLibrary|custom_op|\bdefine|triton_op|_def)\(\s*["'](\w+)(?:::\w+[^"']*)?["']""")
+    written = re.compile(
+        r"""(?:\bLibrary|custom_op|\bdefine|triton_op|_def)\(\s*["'](\w+)(?:::\w+[^"']*)?["']"""
+    )
     home, found = Path(torch.__file__).parent, dict[str, list[str]]()
     for path in home.rglob("*.py"):
         for space in written.findall(path.read_text(encoding="utf-8")):

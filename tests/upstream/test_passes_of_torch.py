@@ -25,8 +25,12 @@ KNOWN = {
 @pytest.mark.parametrize("name", KNOWN)
 def test_known_mistakes_are_found_and_made_small(name: str) -> None:
     published = next(one for one in PASSES if one.name == name)
-    report = survey_pass(published.run, contract=published.contract, examples=150, seed=0, seconds=30.0)
-    found = [each.program for each in report.findings if each.law in ("meaning", "effects", "graph")]
+    report = survey_pass(
+        published.run, contract=published.contract, examples=150, seed=0, seconds=30.0
+    )
+    found = [
+        each.program for each in report.findings if each.law in ("meaning", "effects", "graph")
+    ]
     assert found, report
     sizes = [sum(type(node.do) is px.Op for _, node in program.nodes()) for program in found]
     assert min(sizes) <= 6, [str(program) for program in found]
@@ -40,7 +44,9 @@ def test_passes_that_are_asked() -> None:
         assert callable(one.run)
 
 
-def test_a_mistake_is_confirmed_by_torch_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mistake_is_confirmed_by_torch_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(audit_passes, "SCRIPTS", tmp_path)
     published = next(one for one in PASSES if one.name == "NormalizeArgs")
     audited = audit_passes.audited(published, 12, 0, 2.0)
@@ -49,7 +55,9 @@ def test_a_mistake_is_confirmed_by_torch_alone(tmp_path: Path, monkeypatch: pyte
     script = (tmp_path / "normalizeargs_graph.py").read_text("utf-8")
     assert "purefx" not in script
     assert "def the_pass(module" in script
-    assert "| `torch.fx.experimental.normalize.NormalizeArgs` | any graph |" in audit_passes.page([audited], 12, 0)
+    assert "| `torch.fx.experimental.normalize.NormalizeArgs` | any graph |" in audit_passes.page(
+        [audited], 12, 0
+    )
 
 
 def test_the_page_and_its_scripts_agree() -> None:

@@ -31,7 +31,9 @@ def test_symbolic_sizes_have_the_numbers_of_the_export() -> None:
 
 def test_guards_are_where_we_put_them() -> None:
     """``ep.module()`` enforces the list that we set, and the constructor made another one of the fake values."""
-    ep = torch.export.export(torch.nn.ReLU(), (torch.ones(4, 2),), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},))
+    ep = torch.export.export(
+        torch.nn.ReLU(), (torch.ones(4, 2),), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},)
+    )
     assert torch_private.guards_of(ep) == []
     torch_private.set_guards(ep, ["L['input'].size()[0] % 2 == 0"])
     assert ep.module()(torch.ones(6, 2)).shape == (6, 2)
@@ -59,28 +61,47 @@ def test_graph_modules_can_be_subclassed_as_ours_is() -> None:
 def test_a_module_begins_as_its_attributes_alone() -> None:
     """``Module.__init__`` gives every module the same: flags, and empty containers that are its own."""
     kind, module = torch.nn.Module, torch.nn.Module().__dict__
-    made, again = torch_private.blank_module(kind).__dict__, torch_private.blank_module(kind).__dict__
-    assert list(torch_private.blank_module(kind, purefx_place=1).__dict__) == [*module, "purefx_place"]
+    made, again = (
+        torch_private.blank_module(kind).__dict__,
+        torch_private.blank_module(kind).__dict__,
+    )
+    assert list(torch_private.blank_module(kind, purefx_place=1).__dict__) == [
+        *module,
+        "purefx_place",
+    ]
     assert made == module and list(made) == list(module)
     for name, value in made.items():
         assert type(value) is type(module[name]), name
-        assert isinstance(value, bool | int | str | None) or (not value and value is not again[name]), name
+        assert isinstance(value, bool | int | str | None) or (
+            not value and value is not again[name]
+        ), name
 
 
 def test_an_overload_calls_its_entry_and_does_nothing_else() -> None:
     """So what stands in generated code for an overload may be that entry; modes of functions are told of the overload."""
     overload: Any = torch.ops.aten.add.Tensor
-    lines = [line.strip() for line in inspect.getsource(type(overload).__call__).splitlines() if line.strip()]
+    lines = [
+        line.strip()
+        for line in inspect.getsource(type(overload).__call__).splitlines()
+        if line.strip()
+    ]
     assert lines[-1] == "return self._op(*args, **kwargs)"
     # Since torch 2.14, the default override of a tensor class calls the kernel of a custom operator; it never calls lowered code.
-    shortcut = ["if (", "self._pyobj_dispatcher is not None", "and torch._C._peek_should_skip_torch_function()", "):"]
+    shortcut = [
+        "if (",
+        "self._pyobj_dispatcher is not None",
+        "and torch._C._peek_should_skip_torch_function()",
+        "):",
+    ]
     assert lines[1:-1] in ([], [*shortcut, "return self._cpp_dispatch_handle(*args, **kwargs)"])
     assert torch_private.entry_of(overload) is overload._op
     assert torch_private.entry_of(torch.add) is torch.add
     seen: list[Any] = []
 
     class Mode(torch.overrides.TorchFunctionMode):
-        def __torch_function__(self, function: Any, _: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_function__(
+            self, function: Any, _: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
             seen.append(function)
             return function(*args, **(kwargs or {}))
 
@@ -96,7 +117,11 @@ def test_dynamo_runs_what_is_marked() -> None:
     def done() -> None:
         """Do nothing."""
 
-    public = {name for name in vars(torch.compiler.assume_constant_result(done)) if name.startswith("_dynamo")}
+    public = {
+        name
+        for name in vars(torch.compiler.assume_constant_result(done))
+        if name.startswith("_dynamo")
+    }
     assert public <= set(vars(torch_private.run_while_tracing(lambda: None)))
     assert public
 
@@ -166,11 +191,17 @@ def test_a_value_of_a_closed_level_of_vmap_is_seen_as_one_example() -> None:
             return torch.vmap(torch.sin)(x)
 
     ep = torch.export.export(Mapped(), (torch.ones(2, 3),))
-    (kept,) = [node.meta["val"] for node in ep.graph.nodes if node.target is torch.ops.aten.sin.default]
+    (kept,) = [
+        node.meta["val"] for node in ep.graph.nodes if node.target is torch.ops.aten.sin.default
+    ]
     (x,) = [node.meta["val"] for node in ep.graph.nodes if node.op == "placeholder"]
     with x.fake_mode:
         found = torch_private.per_example(kept)
-        assert (type(found).__name__, found.shape, found.dtype) == ("FakeTensor", (3,), torch.float32)
+        assert (type(found).__name__, found.shape, found.dtype) == (
+            "FakeTensor",
+            (3,),
+            torch.float32,
+        )
         assert torch_private.per_example(found) is found
 
 
@@ -189,7 +220,12 @@ def test_functions_of_the_users_and_of_torch_are_distinguished() -> None:
     x = torch.ones(3, requires_grad=True)
     own = "test_functions_of_the_users_and_of_torch_are_distinguished.<locals>.Double"
     assert torch_private.own_functions([Double.apply(x).sin()]) == [own]
-    assert torch_private.own_functions([torch.cond(torch.tensor(True), torch.sin, torch.cos, (x,)).sin()]) == []
+    assert (
+        torch_private.own_functions(
+            [torch.cond(torch.tensor(True), torch.sin, torch.cos, (x,)).sin()]
+        )
+        == []
+    )
     checkpointed = checkpoint(torch.sin, x, use_reentrant=True)
     assert torch_private.own_functions([checkpointed]) == ["CheckpointFunction"]
 

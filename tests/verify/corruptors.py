@@ -42,7 +42,11 @@ def with_node(wanted: str, /, *, graph: str = "", **changes: Any) -> Corruption:
 
     def apply(program: ir.Program) -> ir.Program:
         nodes = program.graphs[graph].nodes
-        return with_graph(program, graph, nodes=tuple(evolve(n, **changes) if n.name == wanted else n for n in nodes))
+        return with_graph(
+            program,
+            graph,
+            nodes=tuple(evolve(n, **changes) if n.name == wanted else n for n in nodes),
+        )
 
     return apply
 
@@ -71,7 +75,9 @@ def with_part(part: str, /, **changes: Any) -> Corruption:
     return lambda program: program.evolve(**{part: evolve(getattr(program, part), **changes)})
 
 
-with_signature, with_state, with_constraints = (partial(with_part, part) for part in ("signature", "state", "constraints"))
+with_signature, with_state, with_constraints = (
+    partial(with_part, part) for part in ("signature", "state", "constraints")
+)
 
 
 def with_outputs(*more: tuple[Any, Any]) -> Corruption:
@@ -90,7 +96,9 @@ def with_user_input(number: int = 2, **changes: Any) -> Corruption:
 
     def apply(program: ir.Program) -> ir.Program:
         inputs = program.signature.inputs
-        return with_specs(program, inputs=with_item(inputs, number, evolve(inputs[number], **changes)))
+        return with_specs(
+            program, inputs=with_item(inputs, number, evolve(inputs[number], **changes))
+        )
 
     return apply
 
@@ -102,7 +110,9 @@ def typed(kind: Any, number: int = 2) -> Corruption:
 
 def with_call_signature(in_spec: Any, out_spec: Any) -> Corruption:
     """Return a corruption that gives the preserved call other pytrees."""
-    return with_fields(call_signatures=ir.pmap({ir.Frame("lin"): ir.CallSignature(in_spec, out_spec)}))
+    return with_fields(
+        call_signatures=ir.pmap({ir.Frame("lin"): ir.CallSignature(in_spec, out_spec)})
+    )
 
 
 def with_slot(name: str, /, **changes: Any) -> Corruption:
@@ -112,7 +122,10 @@ def with_slot(name: str, /, **changes: Any) -> Corruption:
 
 def module_read_elsewhere(program: ir.Program) -> ir.Program:
     """Return the program with a call of a module inside another module, which is read outside of that."""
-    nodes = (ir.Node("read", ir.Get("m")), ir.Node("ran", CALL_MODULE, (ir.Ref("read"), ir.Ref("x")), stack=(ir.Frame("lin"),)))
+    nodes = (
+        ir.Node("read", ir.Get("m")),
+        ir.Node("ran", CALL_MODULE, (ir.Ref("read"), ir.Ref("x")), stack=(ir.Frame("lin"),)),
+    )
     return with_module("m")(with_graph(program, "", nodes=(*nodes, *program.main.nodes)))
 
 
@@ -122,7 +135,9 @@ def with_module(name: str) -> Corruption:
     def apply(program: ir.Program) -> ir.Program:
         slot = ir.Slot(ir.SlotKind.MODULE, torch.nn.Identity(), 90, 90)
         state = program.state
-        return program.evolve(state=evolve(state, order=(*state.order, name), slots=state.slots.set(name, slot)))
+        return program.evolve(
+            state=evolve(state, order=(*state.order, name), slots=state.slots.set(name, slot))
+        )
 
     return apply
 
@@ -138,7 +153,9 @@ def with_input(graph: str, number: int, **changes: Any) -> Corruption:
 
     def apply(program: ir.Program) -> ir.Program:
         inputs = program.graphs[graph].inputs
-        return with_graph(program, graph, inputs=with_item(inputs, number, evolve(inputs[number], **changes)))
+        return with_graph(
+            program, graph, inputs=with_item(inputs, number, evolve(inputs[number], **changes))
+        )
 
     return apply
 
@@ -158,7 +175,11 @@ def result_of_topk(item: Any, target: Any = operator.getitem) -> Corruption:
 
     def apply(program: ir.Program) -> ir.Program:
         pair = ir.Node("pair", op_of(torch.ops.aten.topk.default), (ir.Ref("x"), 1))
-        taken = ir.Node("taken", op_of(target), (ir.Ref("pair"), item) if target is operator.getitem else (item,))
+        taken = ir.Node(
+            "taken",
+            op_of(target),
+            (ir.Ref("pair"), item) if target is operator.getitem else (item,),
+        )
         return with_graph(program, "", nodes=(pair, taken, *program.main.nodes))
 
     return apply
@@ -185,7 +206,10 @@ TABLE: dict[str, dict[str, tuple[str, Corruption]]] = {
         "graph-text": ("flat", lambda p: p.evolve(graphs=p.graphs.set("x", "graph"))),
         "nodes-number": ("flat", lambda p: with_graph(p, "", nodes=7)),
         "node-none": ("flat", lambda p: with_graph(p, "", nodes=(*p.main.nodes, None))),
-        "input-text": ("tree", lambda p: with_graph(p, "lin", inputs=("x", *p.graphs["lin"].inputs[1:]))),
+        "input-text": (
+            "tree",
+            lambda p: with_graph(p, "lin", inputs=("x", *p.graphs["lin"].inputs[1:])),
+        ),
         "name-number": ("flat", with_node("unused", name=5)),
         "name-empty": ("flat", with_node("unused", name="")),
         "kwargs-dict": ("flat", with_node("unused", kwargs={"a": 1})),
@@ -199,18 +223,36 @@ TABLE: dict[str, dict[str, tuple[str, Corruption]]] = {
         "slot-kind": ("flat", with_slot("lin.w", kind="parameter")),
         "modules-text": ("flat", with_fields(modules=("lin",))),
         "trail-text": ("flat", with_fields(trail=("step",))),
-        "signature-slots-unhashable": ("flat", lambda p: with_signature(outputs=(ir.StateMutation([]), *outputs_of(p)[1:]))(p)),
-        "gradients-unhashable": ("tree", with_outputs((None, ir.LossOutput()), (None, ir.StateGradient([])))),
+        "signature-slots-unhashable": (
+            "flat",
+            lambda p: with_signature(outputs=(ir.StateMutation([]), *outputs_of(p)[1:]))(p),
+        ),
+        "gradients-unhashable": (
+            "tree",
+            with_outputs((None, ir.LossOutput()), (None, ir.StateGradient([]))),
+        ),
         "signature-arguments-no-type": ("flat", typed("float")),
         "signature-leaves-garbage": ("flat", with_signature(out_spec="tree")),
-        "constraints-range-bound": ("flat", with_constraints(ranges=(ir.Range(ir.Sym("s0"), "2", None),))),  # type: ignore[arg-type]
+        "constraints-range-bound": (
+            "flat",
+            with_constraints(ranges=(ir.Range(ir.Sym("s0"), "2", None),)),
+        ),  # type: ignore[arg-type]
         "call-signature": ("flat", with_fields(call_signatures=ir.pmap({"lin": 1}))),
     },
-    "unique-names": {"input": ("tree", doubled_input), "clash": ("flat", with_node("unused", name="x"))},
+    "unique-names": {
+        "input": ("tree", doubled_input),
+        "clash": ("flat", with_node("unused", name="x")),
+    },
     "defined-values": {
-        "nested": ("flat", with_node("unused", args=((1, ir.Record((("k", ir.Items([ir.Ref("nowhere")])),))),))),
+        "nested": (
+            "flat",
+            with_node("unused", args=((1, ir.Record((("k", ir.Items([ir.Ref("nowhere")])),))),)),
+        ),
         "keyword": ("flat", with_node("unused", kwargs=(("k", ir.Ref("nowhere")),))),
-        "output": ("flat", lambda p: with_graph(p, "", output=(*p.main.output[:-1], ir.Ref("nowhere")))),
+        "output": (
+            "flat",
+            lambda p: with_graph(p, "", output=(*p.main.output[:-1], ir.Ref("nowhere"))),
+        ),
         "other-graph": ("tree", with_node("out", args=(ir.Ref("w"),))),
     },
     "earlier-values": {"itself": ("flat", with_node("unused", args=(ir.Ref("unused"),)))},
@@ -239,7 +281,10 @@ TABLE: dict[str, dict[str, tuple[str, Corruption]]] = {
         "list": ("flat", with_node("y", args=(ir.Ref("x"), ir.Items([ir.Ref("p_w")])))),
         "text-in-keyword": ("flat", with_node("y", kwargs=(("alpha", "1"),))),
         "number-for-a-tensor": ("flat", with_node("unused", do=op_of(RELU), args=(1,))),
-        "text-in-a-list": ("flat", with_node("unused", do=op_of(SUM), args=(ir.Ref("x"), ir.Items([0, "1"])))),
+        "text-in-a-list": (
+            "flat",
+            with_node("unused", do=op_of(SUM), args=(ir.Ref("x"), ir.Items([0, "1"]))),
+        ),
         "number-for-a-list": ("flat", with_node("unused", do=op_of(CAT), args=(ir.Ref("x"), 0, 1))),
     },
     "results": {
@@ -250,23 +295,42 @@ TABLE: dict[str, dict[str, tuple[str, Corruption]]] = {
     },
     "packed-values": {
         "item": ("tree", packing(with_node("first", do=GETITEM, args=(ir.Ref("packed"), 0)))),
-        "in-a-list": ("tree", packing(with_node("first", do=ir.Op("toy.f"), args=(ir.Items([ir.Ref("packed")]),)))),
+        "in-a-list": (
+            "tree",
+            packing(with_node("first", do=ir.Op("toy.f"), args=(ir.Items([ir.Ref("packed")]),))),
+        ),
         "handed": ("tree", packing(with_node("act", args=(ir.Ref("packed"),)))),
     },
     "effects": {
-        "forgotten-write": ("flat", with_node("unused", do=ir.Op("aten.add_.Tensor", ir.PURE, ADD_), args=(ir.Ref("x"), 1))),
+        "forgotten-write": (
+            "flat",
+            with_node("unused", do=ir.Op("aten.add_.Tensor", ir.PURE, ADD_), args=(ir.Ref("x"), 1)),
+        ),
         "invented-order": (
             "flat",
-            with_node("unused", do=ir.Op("aten.relu.default", ir.Effects(random=True, ordered=True), RELU)),
+            with_node(
+                "unused", do=ir.Op("aten.relu.default", ir.Effects(random=True, ordered=True), RELU)
+            ),
         ),
     },
     "operator-names": {
-        "wrong": ("flat", with_node("unused", do=ir.Op("aten.add.Tensor", ir.PURE, RELU), args=(ir.Ref("x"),))),
+        "wrong": (
+            "flat",
+            with_node("unused", do=ir.Op("aten.add.Tensor", ir.PURE, RELU), args=(ir.Ref("x"),)),
+        ),
         "plain": ("flat", with_node("unused", do=ir.Op("operator.neg"))),
-        "two": ("flat", lambda p: with_node("unused", do=named_f(torch.sym_not))(with_node("y", do=named_f(torch.sym_max))(p))),
+        "two": (
+            "flat",
+            lambda p: with_node("unused", do=named_f(torch.sym_not))(
+                with_node("y", do=named_f(torch.sym_max))(p)
+            ),
+        ),
     },
     "stacks": {
-        "inside-another": ("flat", with_node("unused", stack=(ir.Frame("lin"), ir.Frame("act"), ir.Frame("lin")))),
+        "inside-another": (
+            "flat",
+            with_node("unused", stack=(ir.Frame("lin"), ir.Frame("act"), ir.Frame("lin"))),
+        ),
         "from-the-root": ("flat", with_node("unused", stack=(ir.Frame("/lin"),))),
     },
     "scopes": {
@@ -278,18 +342,29 @@ TABLE: dict[str, dict[str, tuple[str, Corruption]]] = {
         "slash": ("flat", lambda p: p.evolve(modules=(*p.modules, ir.Module("/a")))),
     },
     "known-modules": {
-        "call": ("tree", lambda p: p.evolve(modules=tuple(m for m in p.modules if m.path != "lin"))),
+        "call": (
+            "tree",
+            lambda p: p.evolve(modules=tuple(m for m in p.modules if m.path != "lin")),
+        ),
         "outer": ("flat", with_node("unused", stack=(ir.Frame("li"), ir.Frame("act", 7)))),
     },
     "parts": {
-        "state": ("split", lambda p: p.evolve(state=evolve(p.state, order=("w",), slots=ir.pmap({"w": p.state["a.lin.w"]})))),
+        "state": (
+            "split",
+            lambda p: p.evolve(
+                state=evolve(p.state, order=("w",), slots=ir.pmap({"w": p.state["a.lin.w"]}))
+            ),
+        ),
         "deep": ("split", lambda p: p.evolve(modules=(*p.modules, ir.Module("a.c", PART)))),
         "elsewhere": ("split", with_node("z", graph="b", do=ir.Call(ir.Frame("/a"), "a"))),
         "unsplit": ("flat", lambda p: p.evolve(modules=(*p.modules, ir.Module("part", PART)))),
     },
     "call-labels": {
         "siblings": ("tree", with_node("act", do=ir.Call(ir.Frame("lin"), "act"))),
-        "deeper": ("nested", with_node("again", graph="other", do=ir.Call(ir.Frame("in"), "negated"))),
+        "deeper": (
+            "nested",
+            with_node("again", graph="other", do=ir.Call(ir.Frame("in"), "negated")),
+        ),
     },
     "boundaries": {
         "unknown": ("kept", with_node("in_takes", stack=(ir.Frame("act"),))),
@@ -297,7 +372,10 @@ TABLE: dict[str, dict[str, tuple[str, Corruption]]] = {
         "keyword": ("kept", with_node("in_gives", kwargs=(("k", 1),))),
         "no-signature": ("kept", with_fields(call_signatures=ir.pmap())),
         "as-a-value": ("kept", with_node("unused", args=(ir.Ref("in_takes"),))),
-        "given-back": ("kept", lambda p: with_graph(p, "", output=(*p.main.output[:-1], ir.Ref("in_takes")))),
+        "given-back": (
+            "kept",
+            lambda p: with_graph(p, "", output=(*p.main.output[:-1], ir.Ref("in_takes"))),
+        ),
     },
     "shared-signatures": {
         "plain": ("kept", with_shared(ir.Frame("lin", 1), alone=True)),
@@ -310,11 +388,16 @@ TABLE: dict[str, dict[str, tuple[str, Corruption]]] = {
         "body-below": ("nested", with_module("out")),
         "stack-there": (
             "flat",
-            lambda p: with_module("act.in")(with_node("deep", stack=(ir.Frame("act"), ir.Frame("act.in")))(p)),
+            lambda p: with_module("act.in")(
+                with_node("deep", stack=(ir.Frame("act"), ir.Frame("act.in")))(p)
+            ),
         ),
         "literal": ("flat", with_node("unused", do=CALL_MODULE, args=(1,))),
         "nothing": ("flat", with_node("unused", do=CALL_MODULE, args=())),
-        "as-a-value": ("flat", with_slot("lin.w", kind=ir.SlotKind.MODULE, value=torch.nn.Identity())),
+        "as-a-value": (
+            "flat",
+            with_slot("lin.w", kind=ir.SlotKind.MODULE, value=torch.nn.Identity()),
+        ),
         "read-elsewhere": ("flat", module_read_elsewhere),
     },
     "signature-outputs": {
@@ -322,28 +405,64 @@ TABLE: dict[str, dict[str, tuple[str, Corruption]]] = {
         "items": ("tree", lambda p: with_graph(p, "", output=ir.Items(p.main.output))),
     },
     "signature-slots": {
-        "twice": ("flat", lambda p: with_signature(inputs=(ir.StateInput("only"), *p.signature.inputs[1:]))(p)),
+        "twice": (
+            "flat",
+            lambda p: with_signature(inputs=(ir.StateInput("only"), *p.signature.inputs[1:]))(p),
+        ),
         "lifted-twice": ("flat", with_signature(lifted=(SunkInput("only"), SunkInput("only")))),
     },
     "mutations": {
         "mutation-contents-shape": ("flat", with_node("new", meta={"val": torch.ones(3)})),
-        "mutation-contents-dtype": ("flat", with_node("new", meta={"val": torch.ones(2, 2).double()})),
-        "mutation-contents-input": ("flat", lambda p: with_input("", 2, meta={"val": torch.ones(2, 3)})(p)),
-        "state-input": ("flat", lambda p: with_signature(outputs=(outputs_of(p)[0], ir.InputMutation(0), *outputs_of(p)[2:]))(p)),
+        "mutation-contents-dtype": (
+            "flat",
+            with_node("new", meta={"val": torch.ones(2, 2).double()}),
+        ),
+        "mutation-contents-input": (
+            "flat",
+            lambda p: with_input("", 2, meta={"val": torch.ones(2, 3)})(p),
+        ),
+        "state-input": (
+            "flat",
+            lambda p: with_signature(
+                outputs=(outputs_of(p)[0], ir.InputMutation(0), *outputs_of(p)[2:])
+            )(p),
+        ),
         "literal": ("flat", lambda p: with_graph(p, "", output=(3, *p.main.output[1:]))),
     },
     "gradients": {
-        "slot": ("tree", with_outputs((None, ir.LossOutput()), (None, ir.StateGradient("nowhere")))),
-        "buffer": ("tree", with_outputs((None, ir.LossOutput()), (None, ir.StateGradient("count")))),
-        "twice": ("tree", with_outputs((None, ir.LossOutput()), (None, ir.InputGradient(0)), (None, ir.InputGradient(0)))),
+        "slot": (
+            "tree",
+            with_outputs((None, ir.LossOutput()), (None, ir.StateGradient("nowhere"))),
+        ),
+        "buffer": (
+            "tree",
+            with_outputs((None, ir.LossOutput()), (None, ir.StateGradient("count"))),
+        ),
+        "twice": (
+            "tree",
+            with_outputs(
+                (None, ir.LossOutput()), (None, ir.InputGradient(0)), (None, ir.InputGradient(0))
+            ),
+        ),
         "losses": ("tree", with_outputs((None, ir.LossOutput()), (None, ir.LossOutput()))),
-        "shape": ("flat", with_outputs((None, ir.LossOutput()), (ir.Ref("y"), ir.StateGradient("lin.w")))),
+        "shape": (
+            "flat",
+            with_outputs((None, ir.LossOutput()), (ir.Ref("y"), ir.StateGradient("lin.w"))),
+        ),
     },
     "tangents": {
         "negative": ("flat", with_user_input(3, tangent_of=-1)),
-        "twice": ("flat", lambda p: with_user_input(2, tangent_of=0)(with_user_input(3, tangent_of=0)(p))),
+        "twice": (
+            "flat",
+            lambda p: with_user_input(2, tangent_of=0)(with_user_input(3, tangent_of=0)(p)),
+        ),
         "not-last": ("flat", with_user_input(2, tangent_of=0)),
-        "shape": ("flat", lambda p: with_input("", 3, meta={"val": torch.ones(5)})(with_user_input(3, tangent_of=0)(p))),
+        "shape": (
+            "flat",
+            lambda p: with_input("", 3, meta={"val": torch.ones(5)})(
+                with_user_input(3, tangent_of=0)(p)
+            ),
+        ),
     },
     "signature-types": {
         "rank": ("tree", with_input("", 0, meta={"val": torch.ones(2)})),
@@ -353,23 +472,38 @@ TABLE: dict[str, dict[str, tuple[str, Corruption]]] = {
     "signature-arguments": {
         "device": ("flat", typed(ir.TensorType(torch.float32, (2,), "nowhere"))),
         "default-value": ("flat", with_user_input(default=ir.LiteralType(ir.Ref("x")))),
-        "default-of-another": ("flat", with_user_input(default=ir.LiteralType(None), argument="other")),
+        "default-of-another": (
+            "flat",
+            with_user_input(default=ir.LiteralType(None), argument="other"),
+        ),
         "two-rests": ("flat", lambda p: typed(ir.RestType(), 2)(typed(ir.RestType(), 3)(p))),
     },
     "pytrees": {
         "list": ("flat", with_signature(in_spec=pytree.tree_structure(([0, 0], {})))),
         "keyword": ("flat", with_signature(in_spec=pytree.tree_structure(((0,), {3: 0})))),
-        "keys": ("flat", with_signature(in_spec=pytree.tree_structure((({ir.Ref("k"): 0}, 0), {})))),
+        "keys": (
+            "flat",
+            with_signature(in_spec=pytree.tree_structure((({ir.Ref("k"): 0}, 0), {}))),
+        ),
         "names": ("flat", with_signature(arg_names=("x", "x"))),
         "call": ("kept", with_call_signature(pytree.tree_structure(0), pytree.tree_structure(0))),
     },
     "state-values": {
         "text": ("flat", with_slot("count", value="tensor")),
-        "plain-parameter": ("flat", lambda p: with_slot("lin.w", value=torch.ones(2, 2), cell=70, storage=70)(p)),
+        "plain-parameter": (
+            "flat",
+            lambda p: with_slot("lin.w", value=torch.ones(2, 2), cell=70, storage=70)(p),
+        ),
     },
     "state-memory": {
-        "state-ties-storage": ("flat", lambda p: with_slot("tied.w", storage=9, value=p.state["tied.w"].value)(p)),
-        "state-ties-shape": ("flat", lambda p: with_slot("tied.w", value=p.state["lin.w"].value.detach()[:1])(p)),
+        "state-ties-storage": (
+            "flat",
+            lambda p: with_slot("tied.w", storage=9, value=p.state["tied.w"].value)(p),
+        ),
+        "state-ties-shape": (
+            "flat",
+            lambda p: with_slot("tied.w", value=p.state["lin.w"].value.detach()[:1])(p),
+        ),
         "state-ties-offset": ("flat", lambda p: with_slot("count", cell=p.state["view"].cell)(p)),
     },
     "state-geometry": {
@@ -392,7 +526,10 @@ TABLE: dict[str, dict[str, tuple[str, Corruption]]] = {
         "zero": ("flat", with_constraints(guards=(ir.Apply("//", (ir.InputDim(0, 1), 0)),))),
         "symbol": ("flat", with_constraints(guards=(ir.Apply("<", (ir.Sym("s0"), 3)),))),
         "operands": ("flat", with_constraints(guards=(ir.Apply("if", (True,)),))),
-        "digits": ("flat", with_constraints(guards=(ir.Apply("<", (ir.InputDim(0, 1), 10**5000)),))),
+        "digits": (
+            "flat",
+            with_constraints(guards=(ir.Apply("<", (ir.InputDim(0, 1), 10**5000)),)),
+        ),
     },
     "facts": {
         "state": (
@@ -404,7 +541,9 @@ TABLE: dict[str, dict[str, tuple[str, Corruption]]] = {
         "in-place": ("flat", with_fields(facts=frozenset({"mutations in place"}))),
         "token-input": (
             "tree",
-            lambda p: with_signature(inputs=(ir.Token(), *p.signature.inputs[1:]))(p).evolve(facts=frozenset({"token free"})),
+            lambda p: with_signature(inputs=(ir.Token(), *p.signature.inputs[1:]))(p).evolve(
+                facts=frozenset({"token free"})
+            ),
         ),
         "token-op": ("tokens", with_fields(facts=frozenset({"token free"}))),
     },
@@ -412,5 +551,9 @@ TABLE: dict[str, dict[str, tuple[str, Corruption]]] = {
 """Rule, then name of the corruption, then the program that it starts from and what it does."""
 
 
-VARIANTS = [Corruptor(rule, name, start, apply) for rule, entries in TABLE.items() for name, (start, apply) in entries.items()]
+VARIANTS = [
+    Corruptor(rule, name, start, apply)
+    for rule, entries in TABLE.items()
+    for name, (start, apply) in entries.items()
+]
 """All corruptors of this table."""

@@ -57,18 +57,28 @@ class Dynamic(nn.Module):
     """Has a dynamic size, a constant and a random draw."""
 
     def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        return torch.cat([x, y]) + torch.tensor([1.0, 2.0, 3.0, 4.0]) + torch.rand(x.shape[0] + y.shape[0], 4)
+        return (
+            torch.cat([x, y])
+            + torch.tensor([1.0, 2.0, 3.0, 4.0])
+            + torch.rand(x.shape[0] + y.shape[0], 4)
+        )
 
 
 def dynamic() -> torch.export.ExportedProgram:
     """Export a program with ranges."""
     size = torch.export.Dim("n", min=2, max=64)
-    return torch.export.export(Dynamic(), (torch.ones(3, 4), torch.ones(3, 4)), dynamic_shapes=({0: size}, {0: size}))
+    return torch.export.export(
+        Dynamic(), (torch.ones(3, 4), torch.ones(3, 4)), dynamic_shapes=({0: size}, {0: size})
+    )
 
 
 EXPORTS: dict[str, Callable[[], torch.export.ExportedProgram]] = {
     "tied": lambda: torch.export.export(Tied(), ({"x": torch.ones(2, 4)},)),
-    "decomposed": lambda: torch.export.export(nn.Sequential(Block(), Block()), (torch.ones(2, 4),)).run_decompositions(),
-    "controlled": lambda: torch.export.export(nn.Sequential(Controlled(), nn.ReLU()), (torch.ones(2, 4),)),
+    "decomposed": lambda: torch.export.export(
+        nn.Sequential(Block(), Block()), (torch.ones(2, 4),)
+    ).run_decompositions(),
+    "controlled": lambda: torch.export.export(
+        nn.Sequential(Controlled(), nn.ReLU()), (torch.ones(2, 4),)
+    ),
     "dynamic": dynamic,
 }

@@ -42,7 +42,12 @@ def flat() -> ir.Program:
     """Return a flat program that mutates state and an input."""
     held = state()
     meta = {"val": torch.ones(2), "stack_trace": TRACE}
-    inputs = (ir.Input("p_w", {"val": held["lin.w"].value}), ir.Input("c", {"val": torch.ones(2)}), ir.Input("x"), ir.Input("z"))
+    inputs = (
+        ir.Input("p_w", {"val": held["lin.w"].value}),
+        ir.Input("c", {"val": torch.ones(2)}),
+        ir.Input("x"),
+        ir.Input("z"),
+    )
     lin = (ir.Frame("lin"),)
     nodes = (
         ir.Node("unused", NEG, (ir.Ref("x"),), (), lin, meta),
@@ -64,7 +69,9 @@ def flat() -> ir.Program:
         state=held,
         signature=ir.Signature(specs, outputs, *specs_of_trees(), ("x", "z")),
         modules=modules("lin", "tied", "act", "act.in"),
-        constraints=ir.Constraints((ir.Range(ir.Sym("s0"), 2, None),), (ir.Apply("<", (ir.InputDim(0, 1), 9)),)),
+        constraints=ir.Constraints(
+            (ir.Range(ir.Sym("s0"), 2, None),), (ir.Apply("<", (ir.InputDim(0, 1), 9)),)
+        ),
         facts=frozenset({"flat"}),
     )
 
@@ -73,12 +80,16 @@ def kept() -> ir.Program:
     """Return the flat program with a preserved call, whose boundaries are ``in_takes`` and ``in_gives``."""
     program = flat()
     lin = (ir.Frame("lin"),)
-    takes, gives = ir.Node("in_takes", TAKES, (ir.Ref("x"),), (), lin), ir.Node("in_gives", GIVES, (ir.Ref("y"),), (), lin)
+    takes, gives = (
+        ir.Node("in_takes", TAKES, (ir.Ref("x"),), (), lin),
+        ir.Node("in_gives", GIVES, (ir.Ref("y"),), (), lin),
+    )
     nodes = (takes, *program.main.nodes[:2], gives, *program.main.nodes[2:])
     structure = pytree.tree_structure
     signatures = ir.pmap({lin[0]: ir.CallSignature(structure(((0,), {})), structure(0))})
     return program.evolve(
-        graphs=program.graphs.set("", ir.Graph(program.main.inputs, nodes, program.main.output)), call_signatures=signatures
+        graphs=program.graphs.set("", ir.Graph(program.main.inputs, nodes, program.main.output)),
+        call_signatures=signatures,
     )
 
 
@@ -111,7 +122,9 @@ def tree() -> ir.Program:
         state=state(),
         signature=ir.Signature((USER,), (ir.UserOutput(),)),
         modules=modules("lin", "tied", "act"),
-        facts=frozenset({"outlined", "state sunk", "mutations in place", "token free", "deduplicated"}),
+        facts=frozenset(
+            {"outlined", "state sunk", "mutations in place", "token free", "deduplicated"}
+        ),
     )
 
 
@@ -131,14 +144,20 @@ def branch() -> ir.Program:
 def tokens() -> ir.Program:
     """Return a program with a node that threads a token, whose signature has none."""
     threading = ir.Op("higher_order.with_effects", ir.Effects(ordered=True, through_bodies=True))
-    graph = ir.Graph((ir.Input("x"),), (ir.Node("y", threading, (ir.Ref("x"), ir.Ref("x"))),), (ir.Ref("y"),))
+    graph = ir.Graph(
+        (ir.Input("x"),), (ir.Node("y", threading, (ir.Ref("x"), ir.Ref("x"))),), (ir.Ref("y"),)
+    )
     return ir.Program.of({"": graph}, signature=ir.Signature((USER,), (ir.UserOutput(),)))
 
 
 def nested() -> ir.Program:
     """Return a program of one module that is called twice, with different bodies that both call what is inside."""
     body, other = (
-        ir.Graph((ir.Input("a"),), (ir.Node("again", ir.Call(ir.Frame("in", number), name), (ir.Ref("a"),)),), ir.Ref("again"))
+        ir.Graph(
+            (ir.Input("a"),),
+            (ir.Node("again", ir.Call(ir.Frame("in", number), name), (ir.Ref("a"),)),),
+            ir.Ref("again"),
+        )
         for number, name in enumerate(("same", "negated"))
     )
     same, negated = (
@@ -156,7 +175,11 @@ def nested() -> ir.Program:
         "same": same,
         "negated": negated,
     }
-    return ir.Program.of(graphs, signature=ir.Signature((USER,), (ir.UserOutput(),)), modules=modules("out", "out.in"))
+    return ir.Program.of(
+        graphs,
+        signature=ir.Signature((USER,), (ir.UserOutput(),)),
+        modules=modules("out", "out.in"),
+    )
 
 
 def split() -> ir.Program:
@@ -165,11 +188,17 @@ def split() -> ir.Program:
     lin = (ir.Frame("lin"),)
     first = ir.Graph(
         (ir.Input("x"),),
-        (ir.Node("w", ir.Get("lin.w"), (), (), lin), ir.Node("y", ADD, (ir.Ref("x"), ir.Ref("w")), (), lin)),
+        (
+            ir.Node("w", ir.Get("lin.w"), (), (), lin),
+            ir.Node("y", ADD, (ir.Ref("x"), ir.Ref("w")), (), lin),
+        ),
         ir.Ref("y"),
     )
     second = ir.Graph((ir.Input("y"),), (ir.Node("z", NEG, (ir.Ref("y"),)),), ir.Ref("z"))
-    nodes = (ir.Node("y", ir.Call(ir.Frame("a"), "a"), (ir.Ref("x"),)), ir.Node("z", ir.Call(ir.Frame("b"), "b"), (ir.Ref("y"),)))
+    nodes = (
+        ir.Node("y", ir.Call(ir.Frame("a"), "a"), (ir.Ref("x"),)),
+        ir.Node("z", ir.Call(ir.Frame("b"), "b"), (ir.Ref("y"),)),
+    )
     parts = (ir.Module("a", PART), ir.Module("b", PART), ir.Module("a.lin", "torch.nn.Linear"))
     return ir.Program.of(
         {"": ir.Graph((ir.Input("x"),), nodes, (ir.Ref("z"),)), "a": first, "b": second},
@@ -179,4 +208,12 @@ def split() -> ir.Program:
     )
 
 
-PROGRAMS = {"flat": flat, "kept": kept, "tree": tree, "branch": branch, "tokens": tokens, "nested": nested, "split": split}
+PROGRAMS = {
+    "flat": flat,
+    "kept": kept,
+    "tree": tree,
+    "branch": branch,
+    "tokens": tokens,
+    "nested": nested,
+    "split": split,
+}

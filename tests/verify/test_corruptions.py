@@ -39,8 +39,13 @@ class Unlike(parent(count=lambda: torch.zeros(3))):
 def imported() -> tuple[px.Program, ...]:
     """Return real programs, at each stage of the default pipeline."""
     eps = [make() for make in EXPORTS.values()]
-    eps += [exported(module, torch.ones(3, 4)) for module in (Counter(), Shared(), Tower(), Branches())]
-    eps += [exported(Aliased(), torch.ones(2, 2)), exported(Unlike(), torch.ones(3), torch.ones(2, 4))]
+    eps += [
+        exported(module, torch.ones(3, 4)) for module in (Counter(), Shared(), Tower(), Branches())
+    ]
+    eps += [
+        exported(Aliased(), torch.ones(2, 2)),
+        exported(Unlike(), torch.ones(3), torch.ones(2, 4)),
+    ]
     found: list[px.Program] = []
     for ep in eps:
         program = px.import_ep(ep)
@@ -67,7 +72,9 @@ def broken(corruptor: Corruptor) -> Iterator[tuple[px.Program, px.Program]]:
     """Yield what a corruptor makes of all originals, with them; where only the meaning changes they are toy programs that run."""
     for program, seed in generated(2 * EACH) if corruptor.rule is None else originals():
         found = corruptor.apply(program, seed)
-        if found is not None and (corruptor.rule is not None or toy_meaning(found) != toy_meaning(program)):
+        if found is not None and (
+            corruptor.rule is not None or toy_meaning(found) != toy_meaning(program)
+        ):
             yield found, program
 
 
@@ -76,7 +83,9 @@ def test_a_thousand_valid_programs_are_not_refused(stage: Stage) -> None:
     for program, _ in drawn(stage, VALID):
         assert verify(program) == ()
         # Their values are integers, and the clones that passes add are of aten.
-        assert [found for found in verify(program, infer=True) if "aten::clone()" not in found.message] == []
+        assert [
+            found for found in verify(program, infer=True) if "aten::clone()" not in found.message
+        ] == []
 
 
 def test_real_programs_are_not_refused() -> None:
@@ -101,7 +110,9 @@ def test_a_corruption_is_refused_by_its_rule(corruptor: Corruptor) -> None:
     for found, original in corrupted:
         violations = verify(found, infer=deep)
         blamed = {violation.rule for violation in violations}
-        assert blamed == {corruptor.rule} if corruptor.name in ALONE else corruptor.rule in blamed, original.text()
+        assert (
+            blamed == {corruptor.rule} if corruptor.name in ALONE else corruptor.rule in blamed
+        ), original.text()
         assert all(violation.message and violation.advice for violation in violations)
 
 
@@ -124,11 +135,15 @@ def test_what_only_the_meaning_tells_is_found_by_its_law(corruptor: Corruptor) -
         return corruptor.apply(program, 0) or program
 
     with pytest.raises(LawBroken, match=f"breaks the law '{MEANING}'"):
-        check_transformation(rewrite, laws=LAWS, stage=STAGE_OF.get(corruptor.name, "flat"), examples=200)
+        check_transformation(
+            rewrite, laws=LAWS, stage=STAGE_OF.get(corruptor.name, "flat"), examples=200
+        )
 
 
 def test_every_rule_has_a_corruptor() -> None:
-    assert {corruptor.rule for corruptor in CORRUPTORS} - {None} == {rule.name for rule in (*RULES, *DEEP)}
+    assert {corruptor.rule for corruptor in CORRUPTORS} - {None} == {
+        rule.name for rule in (*RULES, *DEEP)
+    }
     assert any(corruptor.rule is None for corruptor in CORRUPTORS)
     assert len({corruptor.name for corruptor in CORRUPTORS}) == len(CORRUPTORS)
     assert all(len(corruptor.statement.split()) > 3 for corruptor in CORRUPTORS)

@@ -27,7 +27,9 @@ COND, GETITEM = op_of(torch.ops.higher_order.cond), op_of(operator.getitem)
 
 def program_of(*nodes: px.Node) -> px.Program:
     """Return a program of a float input of shape (2, 3)."""
-    signature = px.ir.Signature((px.ir.UserInput(px.ir.TensorType(torch.float32, (2, 3)), "x"),), (px.ir.UserOutput(),))
+    signature = px.ir.Signature(
+        (px.ir.UserInput(px.ir.TensorType(torch.float32, (2, 3)), "x"),), (px.ir.UserOutput(),)
+    )
     graph = px.Graph((px.Input("x", {"val": torch.ones(2, 3)}),), nodes, (px.Ref(nodes[-1].name),))
     return px.Program.of({"": graph}, signature=signature)
 
@@ -64,11 +66,23 @@ def test_wrong_meta_is_told(wrong: px.Node) -> None:
 
 
 REFUSED = {
-    "view": (node(aten.view.default, X, px.ir.Items([4]), val=torch.ones(4)), "shape '[4]' is invalid for input of size 6"),
-    "sizes": (node(aten.mm.default, X, X, val=torch.ones(2, 3)), "a and b must have same reduction dim"),
+    "view": (
+        node(aten.view.default, X, px.ir.Items([4]), val=torch.ones(4)),
+        "shape '[4]' is invalid for input of size 6",
+    ),
+    "sizes": (
+        node(aten.mm.default, X, X, val=torch.ones(2, 3)),
+        "a and b must have same reduction dim",
+    ),
     "rank": (node(aten.transpose.int, X, 0, 5, val=torch.ones(3, 2)), "Dimension out of range"),
-    "without meta": (px.Node("y", op_of(aten.mm.default), (X, X)), "a and b must have same reduction dim"),
-    "item": (node(aten.item.default, X, val=7), "a Tensor with 6 elements cannot be converted to Scalar"),
+    "without meta": (
+        px.Node("y", op_of(aten.mm.default), (X, X)),
+        "a and b must have same reduction dim",
+    ),
+    "item": (
+        node(aten.item.default, X, val=7),
+        "a Tensor with 6 elements cannot be converted to Scalar",
+    ),
     "number": (node(operator.add, 2, "text", val=3), "unsupported operand type"),
 }
 
@@ -85,10 +99,20 @@ def test_what_an_operator_refuses_is_told_in_its_words(refused: px.Node, said: s
 
 def chosen(*branches: px.Node, val: Any = None) -> px.Program:
     """Return a program that gives what one of two operators gives."""
-    call = px.Node("y", COND, (px.Ref("p"), px.ir.Body("yes"), px.ir.Body("no"), (X,)), (), (), {"val": val} if val else {})
-    program = program_of(px.Node("p", op_of(aten.any.default), (X,)), call, px.Node("z", GETITEM, (px.Ref("y"), 0)))
+    call = px.Node(
+        "y",
+        COND,
+        (px.Ref("p"), px.ir.Body("yes"), px.ir.Body("no"), (X,)),
+        (),
+        (),
+        {"val": val} if val else {},
+    )
+    program = program_of(
+        px.Node("p", op_of(aten.any.default), (X,)), call, px.Node("z", GETITEM, (px.Ref("y"), 0))
+    )
     bodies = {
-        name: px.Graph(program.main.inputs, (each,), (px.Ref("z"),)) for name, each in zip(("yes", "no"), branches, strict=True)
+        name: px.Graph(program.main.inputs, (each,), (px.Ref("z"),))
+        for name, each in zip(("yes", "no"), branches, strict=True)
     }
     return program.evolve(graphs=program.graphs.update(bodies))
 
@@ -101,10 +125,19 @@ def test_branches_that_disagree_are_told() -> None:
     for other, said in ((double, "torch.float64"), (row, r"shape \(3,\)")):
         (violation,) = verify(chosen(plain, other), infer=True)
         assert (violation.rule, violation.node) == ("inferred-meta", "y")
-        assert re.search(f"the branch 'yes' returns .*, and the branch 'no' returns .*{said}", violation.message)
+        assert re.search(
+            f"the branch 'yes' returns .*, and the branch 'no' returns .*{said}", violation.message
+        )
     (violation,) = verify(chosen(turned, turned, val=(torch.ones(2, 3),)), infer=True)
-    assert "returns a torch.float32 of shape (3, 2) on cpu, and its meta has a torch.float32 of shape (2, 3)" in violation.message
-    assert verify(chosen(plain, turned), infer=True) == verify(chosen(plain, plain, val=(torch.ones(2, 3),)), infer=True) == ()
+    assert (
+        "returns a torch.float32 of shape (3, 2) on cpu, and its meta has a torch.float32 of shape (2, 3)"
+        in violation.message
+    )
+    assert (
+        verify(chosen(plain, turned), infer=True)
+        == verify(chosen(plain, plain, val=(torch.ones(2, 3),)), infer=True)
+        == ()
+    )
 
 
 SILENT = {
@@ -146,16 +179,29 @@ def test_torch_is_as_talkative_afterwards_as_before() -> None:
 
 def test_a_value_that_gets_another_shape_in_place_is_not_known_afterwards() -> None:
     turned = node(aten.t_.default, X, val=torch.ones(3, 2), name="turned")
-    assert verify(program_of(turned, node(aten.neg.default, X, val=torch.ones(3, 2))), infer=True) == ()
+    assert (
+        verify(program_of(turned, node(aten.neg.default, X, val=torch.ones(3, 2))), infer=True)
+        == ()
+    )
 
 
 def test_dynamic_sizes_get_no_guards() -> None:
     program = px.import_ep(dynamic())
     val = program.main.inputs[1].meta["val"]
     env = val.fake_mode.shape_env
-    before = (len(env.guards), dict(env.var_to_range), dict(env.replacements), torch.get_rng_state().tolist())
+    before = (
+        len(env.guards),
+        dict(env.var_to_range),
+        dict(env.replacements),
+        torch.get_rng_state().tolist(),
+    )
     assert verify(program, infer=True) == ()
-    assert (len(env.guards), dict(env.var_to_range), dict(env.replacements), torch.get_rng_state().tolist()) == before
+    assert (
+        len(env.guards),
+        dict(env.var_to_range),
+        dict(env.replacements),
+        torch.get_rng_state().tolist(),
+    ) == before
     with val.fake_mode:
         wrong = torch.empty(val.shape[0], 4)  # "cat" has two of them
     found = verify(with_node("cat", meta={"val": wrong})(program), infer=True)
@@ -171,7 +217,11 @@ class Counted(nn.Module):
 def test_sizes_that_only_a_run_knows_are_passed_over() -> None:
     program = px.import_ep(torch.export.export(Counted(), (torch.ones(4),)))
     assert verify(program, infer=True) == ()
-    total = next(node.name for node in program.main.nodes if str(getattr(node.do, "target", None)) == "aten.sum.default")
+    total = next(
+        node.name
+        for node in program.main.nodes
+        if str(getattr(node.do, "target", None)) == "aten.sum.default"
+    )
     found = verify(with_node(total, meta={"val": torch.ones(4)})(program), infer=True)
     assert [violation.node for violation in found] == [total]
 

@@ -39,7 +39,11 @@ def test_all_violations_come_at_once_in_program_order() -> None:
     program = with_node("unused", args=(ir.Ref("nowhere"), [1]))(flat())
     program = with_node("new", kwargs=(("k", 1), ("k", 2)))(program)
     found = [(violation.rule, violation.node) for violation in verify(program)]
-    assert found == [("defined-values", "unused"), ("argument-kinds", "unused"), ("well-formed", "new")]
+    assert found == [
+        ("defined-values", "unused"),
+        ("argument-kinds", "unused"),
+        ("well-formed", "new"),
+    ]
 
 
 def test_calls_that_do_not_share_are_listed_by_name() -> None:
@@ -48,7 +52,9 @@ def test_calls_that_do_not_share_are_listed_by_name() -> None:
     signature = next(iter(program.call_signatures.values()))
     calls = {ir.Frame("m", number): evolve(signature, shared=number == 0) for number in range(12)}
     found = verify(program.evolve(call_signatures=ir.pmap(calls)))
-    blamed = [violation.message.split()[0] for violation in found if violation.rule == "shared-signatures"]
+    blamed = [
+        violation.message.split()[0] for violation in found if violation.rule == "shared-signatures"
+    ]
     assert blamed == sorted(str(frame) for frame in calls if frame.call)
 
 
@@ -64,7 +70,9 @@ def test_a_violation_shows_place_lines_source_and_advice() -> None:
     (violation,) = verify(program)
     text = str(violation)
     assert violation.where == "lin / y"
-    assert text.startswith("defined-values: it uses 'ww', which its graph does not define\n  at lin / y\n")
+    assert text.startswith(
+        "defined-values: it uses 'ww', which its graph does not define\n  at lin / y\n"
+    )
     assert [line[0] for line in violation.context] == [" ", " ", ">", " "]
     assert "w = " in violation.context[1]
     assert "from model.py:12 in forward: return self.lin(x)" in text
@@ -103,8 +111,22 @@ GARBAGE: list[Any] = [
 @pytest.mark.parametrize("value", GARBAGE, ids=lambda value: type(value).__name__)
 def test_garbage_anywhere_is_told_and_never_raised(value: Any) -> None:
     for program in (flat(), tree(), branch()):
-        for name in ("graphs", "root", "state", "signature", "modules", "call_signatures", "constraints", "facts", "trail"):
-            assert verify(program.evolve(**{name: value})) or name in ("graphs", "root", "call_signatures")
+        for name in (
+            "graphs",
+            "root",
+            "state",
+            "signature",
+            "modules",
+            "call_signatures",
+            "constraints",
+            "facts",
+            "trail",
+        ):
+            assert verify(program.evolve(**{name: value})) or name in (
+                "graphs",
+                "root",
+                "call_signatures",
+            )
         for field in ("inputs", "outputs", "in_spec", "out_spec", "arg_names"):
             verify(program.evolve(signature=evolve(program.signature, **{field: value})))
         for field in ("order", "slots"):
@@ -155,7 +177,10 @@ def test_shared_bodies_do_not_multiply_the_work() -> None:
     twice = {
         str(level): ir.Graph(
             (),
-            (ir.Node("a", ir.Call(ir.Frame("l"), str(level + 1)), ()), ir.Node("b", ir.Call(ir.Frame("r"), str(level + 1)), ())),
+            (
+                ir.Node("a", ir.Call(ir.Frame("l"), str(level + 1)), ()),
+                ir.Node("b", ir.Call(ir.Frame("r"), str(level + 1)), ()),
+            ),
             (),
         )
         for level in range(levels)
@@ -167,24 +192,34 @@ def test_shared_bodies_do_not_multiply_the_work() -> None:
 
 def test_deep_nesting_and_long_chains_need_no_recursion() -> None:
     depth, length = 3000, 20_000
-    nested = {str(level): ir.Graph((), (ir.Node("a", ir.Call(ir.Frame("m"), str(level + 1)), ()),), ()) for level in range(depth)}
+    nested = {
+        str(level): ir.Graph((), (ir.Node("a", ir.Call(ir.Frame("m"), str(level + 1)), ()),), ())
+        for level in range(depth)
+    }
     assert verify(ir.Program.of({**nested, str(depth): ir.Graph((), (), ())}, root="0")) == ()
     neg = ir.Op("toy.neg")
     nodes = tuple(ir.Node(f"n{i + 1}", neg, (ir.Ref(f"n{i}"),)) for i in range(length))
     signature = ir.Signature((ir.UserInput(LiteralType(1)),), (ir.UserOutput(),))
-    chain = ir.Program.of({"": ir.Graph((ir.Input("n0"),), nodes, (ir.Ref(f"n{length}"),))}, signature=signature)
+    chain = ir.Program.of(
+        {"": ir.Graph((ir.Input("n0"),), nodes, (ir.Ref(f"n{length}"),))}, signature=signature
+    )
     assert verify(chain) == ()
     assert len(verify(with_graph(chain, "", nodes=nodes[1:]))) == 1
 
 
 def test_many_violations_do_not_flood() -> None:
-    nodes = tuple(ir.Node(f"n{i}", ir.Op("toy.neg"), (ir.Ref(f"nowhere{i}"), "long" * 1000)) for i in range(500))
+    nodes = tuple(
+        ir.Node(f"n{i}", ir.Op("toy.neg"), (ir.Ref(f"nowhere{i}"), "long" * 1000))
+        for i in range(500)
+    )
     found = verify(ir.Program.of({"": ir.Graph((), nodes, ())}))
     assert len(found) == 500
     assert all(len(violation.context) <= 11 and len(str(violation)) < 2000 for violation in found)
     error = ir.InvalidProgram(found)
     assert error.violations == found == pickle.loads(pickle.dumps(error)).violations
-    assert "breaks 500 invariants" in str(error) and str(error).endswith("and 488 more; `violations` lists all")
+    assert "breaks 500 invariants" in str(error) and str(error).endswith(
+        "and 488 more; `violations` lists all"
+    )
     assert len(str(error)) < 30_000
     assert len(str(ir.InvalidProgram([Violation("rule", "long " * 10_000)]))) < 5000
 
@@ -193,11 +228,18 @@ def test_one_cause_is_one_violation() -> None:
     nodes = tuple(ir.Node(f"n{i}", ir.Op("toy.neg"), (ir.Ref("nowhere"),)) for i in range(500))
     (violation,) = verify(ir.Program.of({"": ir.Graph((), nodes, ())}))
     assert (violation.count, violation.node) == (500, "n0")
-    assert "\n  and at the root graph / n1, the root graph / n2, the root graph / n3 and 496 more\n" in str(violation)
+    assert (
+        "\n  and at the root graph / n1, the root graph / n2, the root graph / n3 and 496 more\n"
+        in str(violation)
+    )
     calls = tuple(ir.Node(f"c{i}", ir.Call(ir.Frame("m", i), "body"), ()) for i in range(3))
-    claimed = ir.Program.of({"": ir.Graph((), calls, ()), "body": ir.Graph((), (), ())}, facts=frozenset({"flat"}))
+    claimed = ir.Program.of(
+        {"": ir.Graph((), calls, ()), "body": ir.Graph((), (), ())}, facts=frozenset({"flat"})
+    )
     (violation,) = verify(claimed)
-    assert violation.count == 3 and str(violation).count("c1") == 2, "the place, and the lines around the first"
+    assert violation.count == 3 and str(violation).count("c1") == 2, (
+        "the place, and the lines around the first"
+    )
     # Two causes stay two, also where one node shows both.
     two = with_node("unused", args=(ir.Ref("nowhere"), ir.Ref("elsewhere")))(flat())
     assert [violation.count for violation in verify(two)] == [1, 1]

@@ -77,6 +77,8 @@ def infer(program: Program, *, changed: Iterable[str] = ()) -> Program:
     stale: set[tuple[str, str]] = set()
     for name in changed:
         if name not in where:
-            raise NamingError(f"infer(changed=): the program has no value called {name!r}{did_you_mean(name, where)}")
+            raise NamingError(
+                f"infer(changed=): the program has no value called {name!r}{did_you_mean(name, where)}"
+            )
         stale.update([(graph, name) for graph in where[name]])
     return Interpreter(program, frozenset(stale)).program()

@@ -143,7 +143,10 @@ class Renumbering:
 
     def _signatures(self) -> Any:
         signatures = self.source.call_signatures
-        moved = {frame: list(self.became.get(frame, ())) or [self._next_call(frame)] for frame in signatures}
+        moved = {
+            frame: list(self.became.get(frame, ())) or [self._next_call(frame)]
+            for frame in signatures
+        }
         if all(found == [frame] for frame, found in moved.items()):
             return signatures
         return pmap({new: signatures[frame] for frame, found in moved.items() for new in found})
@@ -159,7 +162,10 @@ class Renumbering:
 @transformation(
     proven=True,
     requires={"flat"},
-    laws=["nodes of one call stay in one call", "calls of a module are numbered from 0 without gaps, in the order of the nodes"],
+    laws=[
+        "nodes of one call stay in one call",
+        "calls of a module are numbered from 0 without gaps, in the order of the nodes",
+    ],
 )
 def normalize_stacks(program: Program, *, aliases: torch.nn.Module | None = None) -> Program:
     """Normalize the module stacks of all nodes.
@@ -199,7 +205,9 @@ def normalize_stacks(program: Program, *, aliases: torch.nn.Module | None = None
     (Frame(path='act', call=0),)
     """
     if aliases is not None and not isinstance(aliases, torch.nn.Module):
-        raise TypeError(f"normalize_stacks(aliases=) takes the original module, not a {type(aliases).__name__}")
+        raise TypeError(
+            f"normalize_stacks(aliases=) takes the original module, not a {type(aliases).__name__}"
+        )
     return Renumbering(program, {} if aliases is None else _of_module(aliases)).program()
 
 

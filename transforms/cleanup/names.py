@@ -38,8 +38,12 @@ def exporter_names(program: Program) -> list[str]:
     """
     signature = program.signature
     tree = ArgumentTree.of(signature.in_spec, signature.arg_names)
-    leaves = ["_".join([word(tree.labels[number]), *map(_of_key, rest)]) for number, rest in tree.places]
-    leaf_names = iter(leaves if len(leaves) == sum(type(spec) is UserInput for spec in signature.inputs) else ())
+    leaves = [
+        "_".join([word(tree.labels[number]), *map(_of_key, rest)]) for number, rest in tree.places
+    ]
+    leaf_names = iter(
+        leaves if len(leaves) == sum(type(spec) is UserInput for spec in signature.inputs) else ()
+    )
     found: list[str] = []
     for formal, spec in program.inputs:
         match spec:
@@ -64,7 +68,14 @@ def word(path: str) -> str:
 
 
 def _of_key(key: Any) -> str:
-    return word(str(next((getattr(key, field) for field in ("key", "idx", "name") if hasattr(key, field)), key)))
+    return word(
+        str(
+            next(
+                (getattr(key, field) for field in ("key", "idx", "name") if hasattr(key, field)),
+                key,
+            )
+        )
+    )
 
 
 def _identifier(name: str) -> str:
@@ -75,9 +86,14 @@ def _identifier(name: str) -> str:
 
 @transformation(
     proven=True,
-    laws=["nothing but names changes", "an input has the name of its argument, or that with a number where two would have it"],
+    laws=[
+        "nothing but names changes",
+        "an input has the name of its argument, or that with a number where two would have it",
+    ],
 )
-def name_inputs(program: Program, names: Iterable[str] | Mapping[str, str] | None = None) -> Program:
+def name_inputs(
+    program: Program, names: Iterable[str] | Mapping[str, str] | None = None
+) -> Program:
     """Rename the inputs of the root after their arguments or state.
 
     Before::
@@ -123,18 +139,33 @@ def name_inputs(program: Program, names: Iterable[str] | Mapping[str, str] | Non
 
 def _requested(program: Program, names: Iterable[str] | Mapping[str, str]) -> dict[int, str]:
     # The names that the caller passes, by number of the root input.
-    users = [position for position, spec in enumerate(program.signature.inputs) if type(spec) is UserInput]
+    users = [
+        position
+        for position, spec in enumerate(program.signature.inputs)
+        if type(spec) is UserInput
+    ]
     if isinstance(names, str) or not isinstance(names, Iterable):
-        message = f"not {short(names)}; write [{names!r}] for one input" if isinstance(names, str) else f"not {short(names)}"
-        raise TypeError(f"name_inputs takes names, one for each user input, or a mapping from inputs to names, {message}")
+        message = (
+            f"not {short(names)}; write [{names!r}] for one input"
+            if isinstance(names, str)
+            else f"not {short(names)}"
+        )
+        raise TypeError(
+            f"name_inputs takes names, one for each user input, or a mapping from inputs to names, {message}"
+        )
     if isinstance(names, Mapping):
         pairs = {_position(program, users, key): name for key, name in names.items()}
     else:
         listed = list(names)
         if len(listed) != len(users):
             specs: Any = program.signature.inputs
-            there = ", ".join([specs[at].argument or program.main.inputs[at].name for at in users]) or "none"
-            raise NamingError(f"{len(listed)} names for {len(users)} user inputs: {there}; pass a mapping to name some of them")
+            there = (
+                ", ".join([specs[at].argument or program.main.inputs[at].name for at in users])
+                or "none"
+            )
+            raise NamingError(
+                f"{len(listed)} names for {len(users)} user inputs: {there}; pass a mapping to name some of them"
+            )
         pairs = dict(zip(users, listed, strict=True))
     _check(pairs)
     return pairs
@@ -143,7 +174,9 @@ def _requested(program: Program, names: Iterable[str] | Mapping[str, str]) -> di
 def _check(pairs: Mapping[int, str]) -> None:
     for name in pairs.values():
         if not is_identifier(name):
-            raise NamingError(f"{short(name)} cannot be the name of an input: it is not an identifier of Python, or a keyword")
+            raise NamingError(
+                f"{short(name)} cannot be the name of an input: it is not an identifier of Python, or a keyword"
+            )
     twice = [name for name, times in Counter(pairs.values()).items() if times > 1]
     if twice:
         raise NamingError(f"two inputs cannot both be called {twice[0]!r}")
@@ -156,19 +189,25 @@ def _position(program: Program, users: list[int], key: object) -> int:
         known.setdefault(program.main.inputs[position].name, position)
         known.setdefault(spec.argument if type(spec) is UserInput else "", position)
     if key not in known:
-        raise NamingError(f"the program has no user input {key!r}{did_you_mean(key, [str(name) for name in known if name])}")
+        raise NamingError(
+            f"the program has no user input {key!r}{did_you_mean(key, [str(name) for name in known if name])}"
+        )
     return known[key]
 
 
 def _settled(program: Program, wanted: list[str], first: Container[int]) -> dict[str, str]:
     # New names of inputs by old names: first those that the caller passes, then those of the user inputs.
     inputs, specs = program.main.inputs, program.signature.inputs
-    order = sorted(range(len(inputs)), key=lambda at: (at not in first, type(specs[at]) is not UserInput, at))
+    order = sorted(
+        range(len(inputs)), key=lambda at: (at not in first, type(specs[at]) is not UserInput, at)
+    )
     used: set[str] = set()
     moving: list[int] = []
     for at in order:
         name, wish = inputs[at].name, wanted[at]
-        stays = name == wish or (wish in used and name.startswith(f"{wish}_") and name[len(wish) + 1 :].isdecimal())
+        stays = name == wish or (
+            wish in used and name.startswith(f"{wish}_") and name[len(wish) + 1 :].isdecimal()
+        )
         if stays and name not in used:
             used.add(name)
         else:
@@ -183,14 +222,24 @@ def _renamed(graph: Graph, found: dict[str, str]) -> Graph:
     input_names = {found.get(one.name, one.name) for one in graph.inputs}
     names = Names([*input_names, *(node.name for node in graph.nodes)])
     known = {old: Ref(new) for old, new in found.items()}
-    known.update({node.name: Ref(names.fresh(node.name)) for node in graph.nodes if found and node.name in input_names})
+    known.update(
+        {
+            node.name: Ref(names.fresh(node.name))
+            for node in graph.nodes
+            if found and node.name in input_names
+        }
+    )
     return graph.renamed(known)
 
 
 def _signature(signature: Signature, requested: dict[int, str]) -> Signature:
     # Positional arguments that are single inputs get the names that the caller passes.
     users = [position for position, spec in enumerate(signature.inputs) if type(spec) is UserInput]
-    leaves = {users[number]: argument for argument, number in enumerate(_whole(signature, len(users))) if number is not None}
+    leaves = {
+        users[number]: argument
+        for argument, number in enumerate(_whole(signature, len(users)))
+        if number is not None
+    }
     names, inputs = list(signature.arg_names), list(signature.inputs)
     for position, name in requested.items():
         spec, argument = inputs[position], leaves.get(position)
@@ -201,7 +250,9 @@ def _signature(signature: Signature, requested: dict[int, str]) -> Signature:
     if tuple(inputs) == signature.inputs and tuple(names) == signature.arg_names:
         return signature
     if len(set(names)) < len(names):
-        raise NamingError(f"two arguments would have one name: {', '.join(names)}; name both of them")
+        raise NamingError(
+            f"two arguments would have one name: {', '.join(names)}; name both of them"
+        )
     return evolve(signature, inputs=tuple(inputs), arg_names=tuple(names))
 
 
@@ -210,7 +261,10 @@ def _whole(signature: Signature, users: int) -> list[int | None]:
     if signature.in_spec is None:
         return list(range(users))
     specs = signature.in_spec.child(0).children()
-    return [numbers.start if spec.is_leaf() else None for spec, numbers in zip(specs, leaf_ranges(specs), strict=True)]
+    return [
+        numbers.start if spec.is_leaf() else None
+        for spec, numbers in zip(specs, leaf_ranges(specs), strict=True)
+    ]
 
 
 REGISTERED = (SlotKind.PARAMETER, SlotKind.BUFFER)
@@ -282,15 +336,25 @@ def restore_names(
     original = original_of(module)
     converted = program if inputs is None else with_state_inputs(program, original, inputs)
     naming = _Naming(converted.state, original)
-    passed = [formal.name for formal in program.main.inputs if isinstance(formal.meta.get("val"), torch.nn.Parameter)]
+    passed = [
+        formal.name
+        for formal in program.main.inputs
+        if isinstance(formal.meta.get("val"), torch.nn.Parameter)
+    ]
     naming.check(passed if inputs is None else [])
     made = made_constants(converted, naming.unmatched) if original.tells_kinds else frozenset[str]()
     state = naming.state_after(made, add_unused=add_unused)
     named = converted
     if state is not converted.state or naming.names:
-        named = with_state(converted, state, naming.names, {one.path: one for one in original.modules})
+        named = with_state(
+            converted, state, naming.names, {one.path: one for one in original.modules}
+        )
     # Reads are inserted below modules, so after the state is renamed.
-    return sink_state.apply(named) if converted is not program and "state sunk" in program.facts else named
+    return (
+        sink_state.apply(named)
+        if converted is not program and "state sunk" in program.facts
+        else named
+    )
 
 
 class _Naming:
@@ -322,7 +386,9 @@ class _Naming:
         for slot in slots:
             if slot not in self.target:
                 value = self.state[slot].value
-                same = next((name for name in free if self.original.slots[name].value is value), None)
+                same = next(
+                    (name for name in free if self.original.slots[name].value is value), None
+                )
                 name = same or next(iter(free), None) or wanted[0]
                 free.pop(name, None)
                 self.target[slot] = name
@@ -342,7 +408,9 @@ class _Naming:
                     f"the module has another tensor under the name {strange[0]!r}: state is identified by its memory, so "
                     f"pass the traced module before its tensors are replaced, moved or copied"
                 )
-        elif original and any(slot.kind in REGISTERED and not is_made(name) for name, slot in state.pairs):
+        elif original and any(
+            slot.kind in REGISTERED and not is_made(name) for name, slot in state.pairs
+        ):
             raise NamingError(
                 f"the module has none of the {len(state)} tensors of the program ({', '.join(map(repr, state.order[:3]))} ...): "
                 "state is identified by its memory, so pass the traced module itself, not a copy"
@@ -356,7 +424,9 @@ class _Naming:
     @property
     def names(self) -> dict[str, str]:
         """The new names of renamed slots."""
-        return {slot: name for slot, name in {**self.target, **self._others}.items() if slot != name}
+        return {
+            slot: name for slot, name in {**self.target, **self._others}.items() if slot != name
+        }
 
     @property
     def _others(self) -> dict[str, str]:
@@ -376,14 +446,22 @@ class _Naming:
         for name, own in self.original.slots.items():
             if name in self.sources:
                 slots[name] = self._slot(self.state[self.sources[name]], own)
-            elif add_unused and own.kind is not SlotKind.CONSTANT and not any(is_below(name, at) for at in self.state.modules):
+            elif (
+                add_unused
+                and own.kind is not SlotKind.CONSTANT
+                and not any(is_below(name, at) for at in self.state.modules)
+            ):
                 slots[name] = numbers.slot(own.value, own.kind, persistent=own.persistent)
         others = self._others
         for name in self.unmatched:
             slot = self.state[name]
             is_made = name in made
-            slots[others.get(name, name)] = evolve(slot, kind=SlotKind.CONSTANT, persistent=False) if is_made else slot
-        same = tuple(slots) == self.state.order and all(slots[name] is slot for name, slot in self.state.pairs)
+            slots[others.get(name, name)] = (
+                evolve(slot, kind=SlotKind.CONSTANT, persistent=False) if is_made else slot
+            )
+        same = tuple(slots) == self.state.order and all(
+            slots[name] is slot for name, slot in self.state.pairs
+        )
         return self.state if same else State(tuple(slots), pmap(slots))
 
     def _slot(self, slot: Slot, own: Slot) -> Slot:

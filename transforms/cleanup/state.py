@@ -24,7 +24,15 @@ from ...ir.names import FROM_ROOT, is_dotted_path, join, relative
 from ...ir.persistent import pmap
 from ...ir.program import Module, Program
 from ...ir.rewriter import Relocation
-from ...ir.signature import InputGradient, InputMutation, RestType, Signature, StateInput, StateMutation, UserInput
+from ...ir.signature import (
+    InputGradient,
+    InputMutation,
+    RestType,
+    Signature,
+    StateInput,
+    StateMutation,
+    UserInput,
+)
 from ...ir.state import Slot, SlotKind, State
 from ...ir.tensors import TensorIds, cell_key
 from ...ir.torch_private import pytree
@@ -67,7 +75,11 @@ def is_made(name: str) -> bool:
 @transformation(
     proven=True,
     forgets={"state as inputs"},
-    laws=["no object is among the arguments afterwards", "one object is one slot", "only reads are added"],
+    laws=[
+        "no object is among the arguments afterwards",
+        "one object is one slot",
+        "only reads are added",
+    ],
 )
 def lift_constants(program: Program) -> Program:
     """Turn tensors, script objects and other objects among operands into state.
@@ -145,9 +157,13 @@ def original_of(source: torch.nn.Module | Mapping[str, Any]) -> Original:
     slots: dict[str, Slot] = {}
     for name, value in source.items():
         if not is_dotted_path(name):
-            raise NamingError(f"{short(name)} cannot be the name of state: names are separated by dots, without quotes")
+            raise NamingError(
+                f"{short(name)} cannot be the name of state: names are separated by dots, without quotes"
+            )
         if not isinstance(value, torch.Tensor | torch.ScriptObject):
-            raise NamingError(f"{name!r} is {short(value)}, and only tensors and script objects have names")
+            raise NamingError(
+                f"{name!r} is {short(value)}, and only tensors and script objects have names"
+            )
         is_parameter = isinstance(value, torch.nn.Parameter)
         slots[name] = Slot(SlotKind.PARAMETER if is_parameter else SlotKind.BUFFER, value, 0, 0)
     return Original(slots, tells_kinds=False)
@@ -159,10 +175,14 @@ def _original_of(module: torch.nn.Module) -> Original:
         for name, value in vars(holder).items():
             if isinstance(value, torch.Tensor | torch.ScriptObject) and is_dotted_path(name):
                 attributes.constants.setdefault(join(path, name), value)
-    return Original(dict(attributes.state().pairs), tells_kinds=True, modules=attributes.hierarchy({}))
+    return Original(
+        dict(attributes.state().pairs), tells_kinds=True, modules=attributes.hierarchy({})
+    )
 
 
-def with_state(program: Program, state: State, names: Mapping[str, str], modules: Mapping[str, Module]) -> Program:
+def with_state(
+    program: Program, state: State, names: Mapping[str, str], modules: Mapping[str, Module]
+) -> Program:
     """Return a program with other state.
 
     Args:
@@ -186,17 +206,34 @@ def with_state(program: Program, state: State, names: Mapping[str, str], modules
     for name, places in all_instances(program).items() if names else ():
         # Only slots: modules keep their paths, and so do calls and stacks.
         named = Relocation(partial(_slot, graph=name, places=places, names=names))
-        nodes = [node.evolve(do=named.do(node.do)) if type(node.do) is Get else node for node in program.graphs[name].nodes]
+        nodes = [
+            node.evolve(do=named.do(node.do)) if type(node.do) is Get else node
+            for node in program.graphs[name].nodes
+        ]
         graphs[name] = program.graphs[name].with_nodes(nodes)
     owners = [slot.rpartition(".")[0] for slot in state.order]
-    listed = with_listed(program.modules, owners, {path: module.type_name for path, module in modules.items()})
-    signature = program.signature.with_slots(lambda slot: names.get(slot, slot)) if names else program.signature
+    listed = with_listed(
+        program.modules, owners, {path: module.type_name for path, module in modules.items()}
+    )
+    signature = (
+        program.signature.with_slots(lambda slot: names.get(slot, slot))
+        if names
+        else program.signature
+    )
     return program.with_graphs(graphs).evolve(state=state, signature=signature, modules=listed)
 
 
 def _check_parts(program: Program, state: State) -> None:
     parts = part_names(program)
-    strange = [name for name in state if name not in program.state and name.partition(".")[0] not in parts] if parts else []
+    strange = (
+        [
+            name
+            for name in state
+            if name not in program.state and name.partition(".")[0] not in parts
+        ]
+        if parts
+        else []
+    )
     if strange:
         raise UnsupportedProgram(
             f"the program is split, and {strange[0]!r} is in none of its parts: restore names before split_by_tags, or join the "
@@ -244,12 +281,23 @@ def with_state_inputs(program: Program, original: Original, inputs: Sequence[Any
     if not slots:
         return program
     if any(type(node.do) is Call for node in program.main.nodes):
-        raise PipelineError(f"inputs become state in a program that is 'flat', but this one is not; {ADVICE['flat']}")
+        raise PipelineError(
+            f"inputs become state in a program that is 'flat', but this one is not; {ADVICE['flat']}"
+        )
     constraints, signature = program.constraints, program.signature
-    if constraints.ranges or constraints.guards or any(type(spec) is InputGradient for spec in signature.outputs):
-        raise UnsupportedProgram("inputs cannot become state: the constraints, or gradients, of the program count its inputs")
+    if (
+        constraints.ranges
+        or constraints.guards
+        or any(type(spec) is InputGradient for spec in signature.outputs)
+    ):
+        raise UnsupportedProgram(
+            "inputs cannot become state: the constraints, or gradients, of the program count its inputs"
+        )
     state = _state(program.state, original, slots)
-    owners, types = [slot.rpartition(".")[0] for slot in state.order], {one.path: one.type_name for one in original.modules}
+    owners, types = (
+        [slot.rpartition(".")[0] for slot in state.order],
+        {one.path: one.type_name for one in original.modules},
+    )
     listed = with_listed(program.modules, owners, types)
     return program.evolve(state=state, signature=_signature(signature, slots), modules=listed)
 
@@ -257,14 +305,22 @@ def with_state_inputs(program: Program, original: Original, inputs: Sequence[Any
 def _leaves(program: Program, inputs: Sequence[Any]) -> dict[int, Any]:
     # The arguments that were passed for the user inputs, by number of the root input.
     if not isinstance(inputs, tuple | list):
-        raise TypeError(f"inputs are the arguments of one call, in a tuple or a list, not {short(inputs)}")
+        raise TypeError(
+            f"inputs are the arguments of one call, in a tuple or a list, not {short(inputs)}"
+        )
     specs = program.signature.inputs
     users = [at for at, spec in enumerate(specs) if type(spec) is UserInput]
     leaves = pytree.tree_leaves(list(inputs))
     if len(leaves) != len(users):
-        raise NamingError(f"inputs are {len(leaves)} values, but the program takes {len(users)}; pass those of a whole call")
+        raise NamingError(
+            f"inputs are {len(leaves)} values, but the program takes {len(users)}; pass those of a whole call"
+        )
     pairs = [(at, leaf, specs[at]) for at, leaf in zip(users, leaves, strict=True)]
-    return {at: leaf for at, leaf, spec in pairs if type(spec) is UserInput and type(spec.type) is not RestType}
+    return {
+        at: leaf
+        for at, leaf, spec in pairs
+        if type(spec) is UserInput and type(spec.type) is not RestType
+    }
 
 
 def _slots(program: Program, original: Original, leaves: dict[int, Any]) -> dict[int, str]:
@@ -278,7 +334,11 @@ def _slots(program: Program, original: Original, leaves: dict[int, Any]) -> dict
     used = {spec.slot for spec in program.signature.inputs if type(spec) is StateInput}
     found: dict[int, str] = {}
     for at, leaf in leaves.items():
-        names = known.get(cell_key(leaf)[0]) if isinstance(leaf, torch.Tensor | torch.ScriptObject) else None
+        names = (
+            known.get(cell_key(leaf)[0])
+            if isinstance(leaf, torch.Tensor | torch.ScriptObject)
+            else None
+        )
         if names:
             name = next((name for name in names if name not in used), None)
             if name is None:
@@ -297,7 +357,9 @@ def _state(state: State, original: Original, chosen: dict[int, str]) -> State:
         if name in slots:
             own = original.slots.get(name)
             if own is not None and cell_key(own.value)[0] != cell_key(slots[name].value)[0]:
-                raise NamingError(f"the program has other state under the name {name!r}, which an input would become")
+                raise NamingError(
+                    f"the program has other state under the name {name!r}, which an input would become"
+                )
             continue
         own = original.slots[name]
         slots[name] = numbers.slot(own.value, own.kind, persistent=own.persistent)
@@ -307,10 +369,14 @@ def _state(state: State, original: Original, chosen: dict[int, str]) -> State:
 def _signature(signature: Signature, slots: dict[int, str]) -> Signature:
     users = [at for at, spec in enumerate(signature.inputs) if type(spec) is UserInput]
     gone = {number for number, at in enumerate(users) if at in slots}
-    inputs = tuple([StateInput(slots[at]) if at in slots else spec for at, spec in enumerate(signature.inputs)])
+    inputs = tuple(
+        [StateInput(slots[at]) if at in slots else spec for at, spec in enumerate(signature.inputs)]
+    )
     outputs = tuple(
         [
-            StateMutation(slots[spec.index]) if type(spec) is InputMutation and spec.index in slots else spec
+            StateMutation(slots[spec.index])
+            if type(spec) is InputMutation and spec.index in slots
+            else spec
             for spec in signature.outputs
         ]
     )
@@ -322,17 +388,26 @@ def _arguments(signature: Signature, gone: set[int], users: int) -> tuple[Any, t
     # The pytree of the arguments without those that are state now, and the names of the others.
     names = signature.arg_names
     if signature.in_spec is None:
-        return None, tuple([name for at, name in enumerate(names) if at not in gone]) if len(names) == users else names
+        return None, tuple([name for at, name in enumerate(names) if at not in gone]) if len(
+            names
+        ) == users else names
     args_spec, kwargs_spec = signature.in_spec.children()
     args, keys = args_spec.children(), list(kwargs_spec.context)
     # Containers of user types cannot be reconstructed, so their specs stay.
     ranges = [set(numbers) for numbers in leaf_ranges([*args, *kwargs_spec.children()])]
-    left = [at for at in range(len(args)) if not _is_gone(ranges[at], gone, names[at] if at < len(names) else f"args[{at}]")]
+    left = [
+        at
+        for at in range(len(args))
+        if not _is_gone(ranges[at], gone, names[at] if at < len(names) else f"args[{at}]")
+    ]
     named = zip(keys, kwargs_spec.children(), ranges[len(args) :], strict=True)
     kept = {key: spec for key, spec, found in named if not _is_gone(found, gone, str(key))}
     positional = [names[at] for at in left if at < len(names)]
     rest = [name for name in names[len(args) :] if name not in keys or name in kept]
-    parts = [pytree.TreeSpec(tuple, None, [args[at] for at in left]), pytree.TreeSpec(dict, list(kept), list(kept.values()))]
+    parts = [
+        pytree.TreeSpec(tuple, None, [args[at] for at in left]),
+        pytree.TreeSpec(dict, list(kept), list(kept.values())),
+    ]
     return pytree.TreeSpec(tuple, None, parts), (*positional, *rest)
 
 

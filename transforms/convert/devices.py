@@ -61,7 +61,12 @@ class Devices:
             ValueError: torch does not know the device.
         """
         if isinstance(given, Mapping):
-            return cls(None, MappingProxyType({_device(key): _with_index(_device(value)) for key, value in given.items()}))
+            return cls(
+                None,
+                MappingProxyType(
+                    {_device(key): _with_index(_device(value)) for key, value in given.items()}
+                ),
+            )
         return cls(_with_index(_device(given)))
 
     def __getitem__(self, device: torch.device) -> torch.device:
@@ -90,7 +95,9 @@ def _device(given: object) -> torch.device:
     try:
         device = torch.device(given)
     except RuntimeError as error:
-        raise ValueError(f"{given!r} is not a device ({str(error).splitlines()[0]}); pass 'cpu', 'cuda:0' or 'meta'") from error
+        raise ValueError(
+            f"{given!r} is not a device ({str(error).splitlines()[0]}); pass 'cpu', 'cuda:0' or 'meta'"
+        ) from error
     return torch.device(device.type) if device.type in ("cpu", "meta") else device
 
 
@@ -99,14 +106,21 @@ def _with_index(device: torch.device) -> torch.device:
     if ":" in str(device) or device.type in ("cpu", "meta"):
         return device
     current = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    return torch.device(device.type, torch.accelerator.current_device_index() if current and current.type == device.type else 0)
+    return torch.device(
+        device.type,
+        torch.accelerator.current_device_index() if current and current.type == device.type else 0,
+    )
 
 
-WITH_DEVICE_TYPE = frozenset({"higher_order.wrap_with_autocast", "torch.amp.autocast_mode._enter_autocast"})
+WITH_DEVICE_TYPE = frozenset(
+    {"higher_order.wrap_with_autocast", "torch.amp.autocast_mode._enter_autocast"}
+)
 """Operators whose first argument is a device type as a string."""
 
 
-def moved_program(program: Program, devices: Devices, described: Callable[[Meta], Meta] = lambda meta: meta) -> Program:
+def moved_program(
+    program: Program, devices: Devices, described: Callable[[Meta], Meta] = lambda meta: meta
+) -> Program:
     """Return the program with the devices in the arguments of its nodes mapped; the same object if none differs.
 
     Args:
@@ -123,7 +137,10 @@ def moved_program(program: Program, devices: Devices, described: Callable[[Meta]
     for name in program.order:
         graph = program.graphs[name]
         metas = [described(formal.meta) for formal in graph.inputs]
-        inputs = [one if meta is one.meta else evolve(one, meta=meta) for one, meta in zip(graph.inputs, metas, strict=True)]
+        inputs = [
+            one if meta is one.meta else evolve(one, meta=meta)
+            for one, meta in zip(graph.inputs, metas, strict=True)
+        ]
         nodes = [_moved_node(node, devices, described(node.meta)) for node in graph.nodes]
         made, output = graph.with_nodes(nodes, inputs=tuple(inputs)), devices.argument(graph.output)
         graphs[name] = made if output is graph.output else evolve(made, output=output)
@@ -139,7 +156,10 @@ def _moved_node(node: Node, devices: Devices, meta: Meta) -> Node:
         known = dict(kwargs)
         if known.get("device") is None and devices[CPU] is not CPU:
             known["device"] = devices[CPU]
-        if known.get("pin_memory") is True and torch.device(known.get("device") or CPU).type != "cpu":
+        if (
+            known.get("pin_memory") is True
+            and torch.device(known.get("device") or CPU).type != "cpu"
+        ):
             known["pin_memory"] = False
         kwargs = kwargs if tuple(known.items()) == kwargs else tuple(known.items())
     return node.evolve(args=args, kwargs=kwargs, meta=meta)
@@ -198,8 +218,16 @@ class Copies:
         if key in self.memories:
             return window_on(self.memories[key].untyped_storage(), plain)
         # The copy of a tensor that fills its memory is the new memory, unless copying applies a lazy conjugate or sign.
-        is_whole = plain.is_contiguous() and plain.nbytes == storage.nbytes() and not (plain.is_conj() or plain.is_neg())
-        whole = plain if is_whole else torch.empty(0, dtype=torch.uint8, device=plain.device).set_(storage)
+        is_whole = (
+            plain.is_contiguous()
+            and plain.nbytes == storage.nbytes()
+            and not (plain.is_conj() or plain.is_neg())
+        )
+        whole = (
+            plain
+            if is_whole
+            else torch.empty(0, dtype=torch.uint8, device=plain.device).set_(storage)
+        )
         made = self.memories[key] = whole.clone() if device is None else whole.to(device)
         return made if is_whole else window_on(made.untyped_storage(), plain)
 
@@ -316,15 +344,25 @@ def to_device(program: Program, device: torch.device | str | Mapping[Any, Any]) 
     except UnsupportedProgram:
         raise
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        what, reason = f"the state {', '.join(map(repr, going))}" if going else "a value", str(error).partition("\n")[0]
+        what, reason = (
+            f"the state {', '.join(map(repr, going))}" if going else "a value",
+            str(error).partition("\n")[0],
+        )
         raise UnsupportedProgram(
             f"{what} cannot be moved ({reason}): tensors need contents and a device on this machine; or move to the meta device"
         ) from error
-    signature = evolve(program.signature, inputs=tuple([_moved_input(spec, devices) for spec in program.signature.inputs]))
+    signature = evolve(
+        program.signature,
+        inputs=tuple([_moved_input(spec, devices) for spec in program.signature.inputs]),
+    )
     if made is program and not going and signature == program.signature:
         return program
     changed = {name: evolve(slot, value=cells[slot.cell]) for name, slot in going.items()}
-    state = State(program.state.order, program.state.slots.update(changed)) if changed else program.state
+    state = (
+        State(program.state.order, program.state.slots.update(changed))
+        if changed
+        else program.state
+    )
     return made.evolve(state=state, signature=signature)
 
 
@@ -342,14 +380,23 @@ def _moved_input(spec: Any, devices: Devices) -> Any:
 def _moves(value: Any, devices: Devices) -> bool:
     if isinstance(value, torch.device):
         return devices[value] is not value
-    tensors = tensors_of(value) if isinstance(value, torch.nn.Module) else [value] if isinstance(value, torch.Tensor) else []
+    tensors = (
+        tensors_of(value)
+        if isinstance(value, torch.nn.Module)
+        else [value]
+        if isinstance(value, torch.Tensor)
+        else []
+    )
     return any(map(devices.target, tensors))
 
 
 def _moved_meta(meta: Meta, devices: Devices, memo: dict[int, Any]) -> Meta:
     # Tensors that several values share stay shared.
     leaves, tree = pytree.tree_flatten(meta.get("val"))
-    made = [_described(leaf, devices, memo) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+    made = [
+        _described(leaf, devices, memo) if isinstance(leaf, torch.Tensor) else leaf
+        for leaf in leaves
+    ]
     if all(one is other for one, other in zip(made, leaves, strict=True)):
         return meta
     return MappingProxyType({**meta, "val": pytree.tree_unflatten(made, tree)})
@@ -361,5 +408,7 @@ def _described(value: Any, devices: Devices, memo: dict[int, Any]) -> torch.Tens
         return value
     if id(value) not in memo:
         is_fake = isinstance(value, FakeTensor) and value.layout is torch.strided
-        memo[id(value)] = fake_on(value, device) if is_fake else torch.empty_like(value, device=device)
+        memo[id(value)] = (
+            fake_on(value, device) if is_fake else torch.empty_like(value, device=device)
+        )
     return memo[id(value)]

@@ -43,7 +43,9 @@ ONE_DTYPE = frozenset({
 })  # fmt: skip
 """Operators of aten that refuse operands of several floating dtypes, though most of their fake kernels accept them."""
 
-NORMS = frozenset({"layer_norm", "native_layer_norm", "group_norm", "native_group_norm", "batch_norm"})
+NORMS = frozenset(
+    {"layer_norm", "native_layer_norm", "group_norm", "native_group_norm", "batch_norm"}
+)
 """Operators whose parameters may be wider than their input, but not narrower."""
 
 
@@ -62,11 +64,17 @@ class Casts:
     True
     """
 
-    def __init__(self, program: Program, old: torch.dtype, new: torch.dtype, follow: tuple[str, ...]) -> None:
+    def __init__(
+        self, program: Program, old: torch.dtype, new: torch.dtype, follow: tuple[str, ...]
+    ) -> None:
         self.program, self.old, self.new, self.follow = program, old, new, follow
         self.refusing: dict[tuple[str, str], list[str]] = {}
         """The operators that would get both dtypes, with their operands of the old one."""
-        pairs = [(body, (name, node)) for name, node in program.nodes() for body in bodies_in(node.args, node.kwargs)]
+        pairs = [
+            (body, (name, node))
+            for name, node in program.nodes()
+            for body in bodies_in(node.args, node.kwargs)
+        ]
         self.owners = grouped(pairs)
         """The nodes that run each body of an operator, with their graphs."""
 
@@ -78,11 +86,16 @@ class Casts:
         """
         nodes = list(self.program.nodes())
         changed = {(self.program.root, formal.name) for formal in self.program.main.inputs}
-        changed |= {(name, node.name) for name, node in nodes if type(node.do) is Get or is_check(node)}
+        changed |= {
+            (name, node.name) for name, node in nodes if type(node.do) is Get or is_check(node)
+        }
         changed |= self._flip({(name, node.name) for name, node in nodes if self._follows(node)})
         while True:
             self.program = Interpreter(self.program, frozenset(changed)).program(lenient=True)
-            found = [((name, node.name), self._too_wide(name, node)) for name, node in self.program.nodes()]
+            found = [
+                ((name, node.name), self._too_wide(name, node))
+                for name, node in self.program.nodes()
+            ]
             self.refusing = {place: wide for place, wide in found if wide}
             if not self.refusing:
                 return self.program
@@ -93,22 +106,34 @@ class Casts:
             changed = self._flip(casts)
 
     def _is_cast(self, node: Node) -> bool:
-        if type(node.do) is not Op or node.do.name in REINTERPRETS or is_check(node) or dtype_in(node.meta) is not self.old:
+        if (
+            type(node.do) is not Op
+            or node.do.name in REINTERPRETS
+            or is_check(node)
+            or dtype_in(node.meta) is not self.old
+        ):
             return False
         return self._converted(node) is not node
 
     def _converted(self, node: Node) -> Node:
-        args, kwargs = map_leaves((node.args, node.kwargs), lambda leaf: self.new if leaf is self.old else leaf)
+        args, kwargs = map_leaves(
+            (node.args, node.kwargs), lambda leaf: self.new if leaf is self.old else leaf
+        )
         return node.evolve(args=args, kwargs=kwargs)
 
     def _follows(self, node: Node) -> bool:
         names = (node.name, *(frame.path for frame in node.stack))
-        return self._is_cast(node) and any(fnmatchcase(name, glob) for name in names for glob in self.follow)
+        return self._is_cast(node) and any(
+            fnmatchcase(name, glob) for name in names for glob in self.follow
+        )
 
     def _flip(self, casts: set[tuple[str, str]]) -> set[tuple[str, str]]:
         for name in {name for name, _ in casts}:
             graph = self.program.graphs[name]
-            nodes = [self._converted(node) if (name, node.name) in casts else node for node in graph.nodes]
+            nodes = [
+                self._converted(node) if (name, node.name) in casts else node
+                for node in graph.nodes
+            ]
             self.program = self.program.with_graphs({name: graph.with_nodes(nodes)})
         return casts
 
@@ -125,7 +150,11 @@ class Casts:
         if short not in ONE_DTYPE and short not in NORMS:
             return []
         operands = {ref: dtype_in(self.program.graphs[name].metas[ref]) for ref in node.refs()}
-        wide = [ref for ref, dtype in operands.items() if dtype is self.old] if self.new in operands.values() else []
+        wide = (
+            [ref for ref, dtype in operands.items() if dtype is self.old]
+            if self.new in operands.values()
+            else []
+        )
         return wide if short in ONE_DTYPE else [ref for ref in wide if ref == node.refs()[0]]
 
     def _cast_before(self, graph: str, name: str) -> tuple[str, str] | None:
@@ -144,14 +173,22 @@ class Casts:
     def _made_of(self, place: str, node: Node | None) -> list[tuple[str, str]]:
         # The operands of the old dtype of a value, through bodies of operators.
         if node is None:
-            found = [(outer, ref) for outer, owner in self.owners.get(place, ()) for ref in owner.refs()]
+            found = [
+                (outer, ref) for outer, owner in self.owners.get(place, ()) for ref in owner.refs()
+            ]
         else:
             inside = [
-                (body, ref) for body in bodies_in(node.args, node.kwargs) for ref in self.program.graphs[body].output_refs()
+                (body, ref)
+                for body in bodies_in(node.args, node.kwargs)
+                for ref in self.program.graphs[body].output_refs()
             ]
             found = [*((place, ref) for ref in node.refs()), *inside]
         vals = {each: self.program.graphs[each[0]].metas[each[1]].get("val") for each in found}
-        return [each for each, val in vals.items() if not isinstance(val, torch.Tensor) or val.dtype is self.old]
+        return [
+            each
+            for each, val in vals.items()
+            if not isinstance(val, torch.Tensor) or val.dtype is self.old
+        ]
 
 
 def dtype_in(meta: Mapping[str, Any]) -> torch.dtype | None:
@@ -183,7 +220,11 @@ def short_name(node: Node) -> str:
     ],
 )
 def to_dtype(
-    program: Program, dtype: torch.dtype, *, keep: str | Sequence[str] = (), follow: str | Sequence[str] = ()
+    program: Program,
+    dtype: torch.dtype,
+    *,
+    keep: str | Sequence[str] = (),
+    follow: str | Sequence[str] = (),
 ) -> Program:
     """Convert floating-point state and inputs, as if ``module.to(dtype)`` had been called before the export.
 
@@ -237,17 +278,30 @@ def to_dtype(
     if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
         raise TypeError(f"to_dtype takes a floating dtype such as torch.bfloat16, not {dtype!r}")
     if part_names(program):
-        raise UnsupportedProgram("to_dtype does not accept a split program: join it, convert it, and split it again")
+        raise UnsupportedProgram(
+            "to_dtype does not accept a split program: join it, convert it, and split it again"
+        )
     state = _converted_state(program, dtype, _globs(keep))
-    signature = evolve(program.signature, inputs=tuple([_converted_input(spec, dtype) for spec in program.signature.inputs]))
+    signature = evolve(
+        program.signature,
+        inputs=tuple([_converted_input(spec, dtype) for spec in program.signature.inputs]),
+    )
     if state is program.state and signature == program.signature:
         return program
     flat = inline(program).evolve(state=state, signature=signature)
     flat = flat.with_graphs({name: _without_identities(flat.graphs[name]) for name in flat.order})
     old = _dtype_of(program)
-    made = outlined_like(program, infer(_settled(Casts(flat, old, dtype, _globs(follow)).run(), old, dtype)))
-    same = [name for name in made.order if name in program.graphs and _types(made.graphs[name]) == _types(program.graphs[name])]
-    return made.with_graphs({name: program.graphs[name] for name in same if made.graphs[name] == program.graphs[name]})
+    made = outlined_like(
+        program, infer(_settled(Casts(flat, old, dtype, _globs(follow)).run(), old, dtype))
+    )
+    same = [
+        name
+        for name in made.order
+        if name in program.graphs and _types(made.graphs[name]) == _types(program.graphs[name])
+    ]
+    return made.with_graphs(
+        {name: program.graphs[name] for name in same if made.graphs[name] == program.graphs[name]}
+    )
 
 
 def _types(graph: Graph) -> list[torch.dtype | None]:
@@ -268,7 +322,11 @@ def _dtype_of(program: Program) -> torch.dtype:
 
 
 def _converted_input(spec: Any, dtype: torch.dtype) -> Any:
-    if isinstance(spec, UserInput) and isinstance(spec.type, TensorType) and spec.type.dtype in FLOATS:
+    if (
+        isinstance(spec, UserInput)
+        and isinstance(spec.type, TensorType)
+        and spec.type.dtype in FLOATS
+    ):
         return evolve(spec, type=evolve(spec.type, dtype=dtype))
     return spec
 
@@ -276,7 +334,9 @@ def _converted_input(spec: Any, dtype: torch.dtype) -> Any:
 def _converted_state(program: Program, dtype: torch.dtype, keep: tuple[str, ...]) -> State:
     slots = dict(program.state.pairs)
     if any(slot.kind is SlotKind.MODULE for slot in slots.values()):
-        raise UnsupportedProgram("to_dtype cannot convert the opaque modules that a program calls; convert before importing")
+        raise UnsupportedProgram(
+            "to_dtype cannot convert the opaque modules that a program calls; convert before importing"
+        )
     kept = {slot.cell for name, slot in slots.items() for glob in keep
             if fnmatchcase(name, glob) or fnmatchcase(name.rpartition(".")[0], glob)}  # fmt: skip
     goes = {name: slot for name, slot in slots.items() if slot.cell not in kept and slot.kind is not SlotKind.CONSTANT
@@ -296,7 +356,9 @@ def _converted_state(program: Program, dtype: torch.dtype, keep: tuple[str, ...]
         elif shared.keys() <= cells and len({value.dtype for value in shared.values()}) == 1:
             made |= _cast_together(shared, dtype)
         else:
-            names = ", ".join([repr(name) for name, other in slots.items() if other.storage == slot.storage])
+            names = ", ".join(
+                [repr(name) for name, other in slots.items() if other.storage == slot.storage]
+            )
             raise UnsupportedProgram(
                 f"{names} share memory, but to_dtype would convert only some of them; keep all of them, or none"
             )
@@ -304,11 +366,16 @@ def _converted_state(program: Program, dtype: torch.dtype, keep: tuple[str, ...]
     return State(program.state.order, program.state.slots.update(changed))
 
 
-def _cast_together(shared: Mapping[int, torch.Tensor], dtype: torch.dtype) -> dict[int, torch.Tensor]:
+def _cast_together(
+    shared: Mapping[int, torch.Tensor], dtype: torch.dtype
+) -> dict[int, torch.Tensor]:
     first = as_plain(next(iter(shared.values())))
     count = first.untyped_storage().nbytes() // first.element_size()
     whole = torch.as_strided(first, (count,), (1,), 0).to(dtype)
-    views = {cell: torch.as_strided(whole, one.shape, one.stride(), one.storage_offset()) for cell, one in shared.items()}
+    views = {
+        cell: torch.as_strided(whole, one.shape, one.stride(), one.storage_offset())
+        for cell, one in shared.items()
+    }
     return {cell: dressed(view, shared[cell], {}) for cell, view in views.items()}
 
 
@@ -335,7 +402,9 @@ def _without_identities(graph: Graph) -> Graph:
             continue
         [operand, *_] = node.refs()
         users = graph.users.get(node.name, ())
-        outside = [user for user in users if graph.by_name[user].stack[: len(node.stack)] != node.stack]
+        outside = [
+            user for user in users if graph.by_name[user].stack[: len(node.stack)] != node.stack
+        ]
         if dtype_in(metas[operand]) is dtype_in(node.meta) and 0 < len(outside) < len(users):
             for user in outside:
                 edit.use(edit.position[user], node.name, Ref(operand))
@@ -344,13 +413,18 @@ def _without_identities(graph: Graph) -> Graph:
 
 def _settled(program: Program, old: torch.dtype, new: torch.dtype) -> Program:
     # Extreme values of the old dtype become those of the new one.
-    limits = {getattr(torch.finfo(old), end): getattr(torch.finfo(new), end) for end in ("min", "max")}
+    limits = {
+        getattr(torch.finfo(old), end): getattr(torch.finfo(new), end) for end in ("min", "max")
+    }
     graphs: dict[str, Graph] = {}
     for name in program.order:
         edit = Rewriter(program.graphs[name])
         for number, node in enumerate(edit.source.nodes):
             if dtype_in(node.meta) is new:
-                pair = map_leaves((node.args, node.kwargs), lambda leaf: limits.get(leaf, leaf) if type(leaf) is float else leaf)
+                pair = map_leaves(
+                    (node.args, node.kwargs),
+                    lambda leaf: limits.get(leaf, leaf) if type(leaf) is float else leaf,
+                )
                 edit.put(number, node.evolve(args=pair[0], kwargs=pair[1]))
         graphs[name] = edit.graph()
     return with_true_checks(program.with_graphs(graphs))

@@ -25,7 +25,15 @@ from ...ir.program import Program
 from ...ir.rewriter import Rewriter
 from ..transformation import UNLIMITED, Fuel, transformation
 from .sizes import sizes_again
-from .versions import BoundaryValue, Chain, Leaves, StateReads, boundary_values, chains, with_passed_arguments
+from .versions import (
+    BoundaryValue,
+    Chain,
+    Leaves,
+    StateReads,
+    boundary_values,
+    chains,
+    with_passed_arguments,
+)
 
 
 @transformation(
@@ -69,7 +77,9 @@ def insert_ivals(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
     >>> px.insert_ivals(program) is program
     True
     """
-    if not len(program.call_signatures) and {type(node.meta.get("val")) for node in program.main.nodes}.isdisjoint(SYMBOLIC):
+    if not len(program.call_signatures) and {
+        type(node.meta.get("val")) for node in program.main.nodes
+    }.isdisjoint(SYMBOLIC):
         return program
     leaves = Leaves(program)
     crossed = list(boundary_values(program, leaves)) if len(program.call_signatures) else []
@@ -115,7 +125,9 @@ class _Insertion:
         gone: set[str] = set()
         uses = self.edit.uses
         used = {name for node in self.edit.inserted() for name in node.refs()}
-        used.update(name for name in self.graph.output_refs() if name not in uses.get(self.edit.end, ()))
+        used.update(
+            name for name in self.graph.output_refs() if name not in uses.get(self.edit.end, ())
+        )
         for number in range(len(self.graph.nodes) - 1, -1, -1):
             node = self.graph.nodes[number]
             if node.name in self.sizes_left and node.name not in used:
@@ -148,27 +160,43 @@ class _Insertion:
             if not waiting.keys().isdisjoint(chain.versions):
                 place = find(chain.target)
                 users = [
-                    number for number, node in enumerate(self.graph.nodes) if any(find(name) == place for name in node.refs())
+                    number
+                    for number, node in enumerate(self.graph.nodes)
+                    if any(find(name) == place for name in node.refs())
                 ]
-                touched = [number for number in users if number != chain.stored and not is_boundary(self.graph.nodes[number])]
+                touched = [
+                    number
+                    for number in users
+                    if number != chain.stored and not is_boundary(self.graph.nodes[number])
+                ]
                 self._store(chain, waiting, touched)
 
-    def _store(self, chain: Chain, waiting: dict[str, list[BoundaryValue]], touched: list[int]) -> None:
+    def _store(
+        self, chain: Chain, waiting: dict[str, list[BoundaryValue]], touched: list[int]
+    ) -> None:
         # The state holds a version until the next write; other reads of the state must expect that version.
         computed = [self.edit.position[value] for value in chain.versions[:-1]]
         spans = pairwise([*computed, chain.stored, len(self.graph.nodes) + 1])
         for value, (begin, end) in reversed([*zip(chain.versions, spans, strict=True)]):
-            inside = [crossing for crossing in waiting.get(value, ()) if begin < crossing.used <= end]
+            inside = [
+                crossing for crossing in waiting.get(value, ()) if begin < crossing.used <= end
+            ]
             found = [crossing for crossing in inside if self._holds(crossing, chain, begin)]
             is_last = begin == chain.stored
             older = [number for number in touched if number > begin] if not is_last else []
-            if not found or older or not self.fuel.burn("read", value, "from", chain.slot or chain.target):
+            if (
+                not found
+                or older
+                or not self.fuel.burn("read", value, "from", chain.slot or chain.target)
+            ):
                 continue
             if not is_last:
                 stack = self.graph.nodes[self.edit.position[value]].stack
                 args = (Ref(self._reader(chain, stack, begin)), Ref(value))
                 meta = copied_meta(self.graph.metas[value])
-                self.edit.after(begin, Node(self.edit.names.fresh("copy_"), COPY, args, (), stack, meta))
+                self.edit.after(
+                    begin, Node(self.edit.names.fresh("copy_"), COPY, args, (), stack, meta)
+                )
             for crossing in found:
                 self._read_instead(crossing, chain)
 
@@ -178,7 +206,11 @@ class _Insertion:
         value, state = self.find(crossing.value), self.find(chain.target)
         if value == state or crossing.value in self.edit.uses.get(crossing.used, ()):
             return False
-        return not any(begin < number <= crossing.used for memory in (value, state) for number in self.written.get(memory, ()))
+        return not any(
+            begin < number <= crossing.used
+            for memory in (value, state)
+            for number in self.written.get(memory, ())
+        )
 
     def _read_instead(self, crossing: BoundaryValue, chain: Chain) -> None:
         count, number = len(self.graph.nodes), crossing.used

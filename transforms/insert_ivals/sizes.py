@@ -63,7 +63,11 @@ def sizes_again(program: Program, leaves: Leaves, edit: Rewriter, fuel: Fuel) ->
     """
     nodes = program.main.nodes
     numbers = _sizes(nodes)
-    leaving = any(name in numbers and numbers[name].stack != node.stack for node in nodes for name in node.refs())
+    leaving = any(
+        name in numbers and numbers[name].stack != node.stack
+        for node in nodes
+        for name in node.refs()
+    )
     if not leaving and not numbers.keys() & program.main.output_refs():
         return None
     if any(_changes_sizes(node.do.target) for _, node in program.nodes() if type(node.do) is Op):
@@ -80,7 +84,8 @@ def _sizes(nodes: tuple[Node, ...]) -> dict[str, Node]:
     for node in nodes:
         if isinstance(node.meta.get("val"), SYMBOLIC) and _is_plain(node):
             first = node.args[0] if node.args else None
-            if (node.do.name == SIZE.name and type(first) is Ref) or all(name in found for name in node.refs()):  # type: ignore[union-attr]
+            reads_size = node.do.name == SIZE.name and type(first) is Ref  # type: ignore[union-attr]
+            if reads_size or all(name in found for name in node.refs()):
                 found[node.name] = node
     return found
 
@@ -88,7 +93,9 @@ def _sizes(nodes: tuple[Node, ...]) -> dict[str, Node]:
 class Sizes:
     """Recomputes sizes in other calls, at most once for each call."""
 
-    def __init__(self, program: Program, leaves: Leaves, edit: Rewriter, numbers: Mapping[str, Node]) -> None:
+    def __init__(
+        self, program: Program, leaves: Leaves, edit: Rewriter, numbers: Mapping[str, Node]
+    ) -> None:
         graph = program.main
         self.nodes = graph.nodes
         self.output = tuple(graph.output_refs())
@@ -99,7 +106,9 @@ class Sizes:
         self.spans = _spans(graph.nodes)
         self.values = values_of(graph)
         self.made: dict[str, tuple[int, Stack]] = {formal.name: (-1, ()) for formal in graph.inputs}
-        self.made.update((node.name, (number, node.stack)) for number, node in enumerate(graph.nodes))
+        self.made.update(
+            (node.name, (number, node.stack)) for number, node in enumerate(graph.nodes)
+        )
         self.visible: dict[Frame | None, dict[Key, dict[_Place, None]]] = {}
         """The readable dimensions of each call, by size."""
         self._look_around()
@@ -132,7 +141,9 @@ class Sizes:
                 return  # the signature names it
             at = number if depth == len(stack) else self.spans[stack[depth]][0]
             # As it was computed, if possible, so that equal modules stay equal.
-            new = self._computed(size, scope, at, read=False) or self._computed(size, scope, at, read=True)
+            new = self._computed(size, scope, at, read=False) or self._computed(
+                size, scope, at, read=True
+            )
             if new is not None:
                 if fuel.burn("compute", size, "again in", scope[-1] if scope else "the root"):
                     for key, node in new.items():
@@ -149,7 +160,11 @@ class Sizes:
             if is_boundary(node):
                 continue
             for name in node.refs():
-                if name in self.made and self.made[name][1] != node.stack and isinstance(self.values.get(name), torch.Tensor):
+                if (
+                    name in self.made
+                    and self.made[name][1] != node.stack
+                    and isinstance(self.values.get(name), torch.Tensor)
+                ):
                     self._let_through(name, self.made[name][1], node.stack)
         for frame, names in self.leaves.takes.items():
             for name in names:
@@ -177,7 +192,9 @@ class Sizes:
                 places.setdefault((env, text), {}).setdefault(_Place(name, dim, number))
                 times, _, symbol = text.partition("*")
                 if times.isdigit() and symbol.isidentifier():
-                    places.setdefault((env, symbol), {}).setdefault(_Place(name, dim, number, int(times)))
+                    places.setdefault((env, symbol), {}).setdefault(
+                        _Place(name, dim, number, int(times))
+                    )
 
     def _computed(self, size: str, scope: Stack, at: int, *, read: bool) -> dict[Home, Node] | None:
         # Operands first, without recursion: a number is computed from numbers, or read from a tensor.
@@ -193,22 +210,32 @@ class Sizes:
             if node.stack == scope and self.made[part][0] < at:
                 continue  # already there
             is_size = node.do.name == SIZE.name  # type: ignore[union-attr]
-            place = self._place(value, frame, at, multiples=read) if is_size or (read and node.refs()) else None
+            place = (
+                self._place(value, frame, at, multiples=read)
+                if is_size or (read and node.refs())
+                else None
+            )
             if place is None and is_size:
                 return None
             if place is None and not ready:
                 todo += [(part, True), *[(inner, False) for inner in node.refs()]]
                 continue
             again, origin = self.edit.names.fresh(part), node.meta.get(ORIGIN)
-            meta = MappingProxyType({"val": value} if origin is None else {"val": value, ORIGIN: origin})
+            meta = MappingProxyType(
+                {"val": value} if origin is None else {"val": value, ORIGIN: origin}
+            )
             if place is not None:
                 self._read(place, again, key, scope, meta, new)
                 continue
             found = {inner: self._found(inner, frame, at, new) for inner in node.refs()}
-            new[key] = node.evolve(name=again, args=replace_refs(node.args, found), stack=scope, meta=meta)
+            new[key] = node.evolve(
+                name=again, args=replace_refs(node.args, found), stack=scope, meta=meta
+            )
         return new
 
-    def _read(self, place: _Place, name: str, key: Home, scope: Stack, meta: Meta, new: dict[Home, Node]) -> None:
+    def _read(
+        self, place: _Place, name: str, key: Home, scope: Stack, meta: Meta, new: dict[Home, Node]
+    ) -> None:
         args, origin = (Ref(place.tensor), place.dim), made_of([meta])
         meta = MappingProxyType({**meta, **origin})
         if place.factor == 1:
@@ -234,7 +261,11 @@ class Sizes:
             for place in self.visible.get(frame, {}).get(_key(value), ())
             if place.made < at and (multiples or place.factor == 1)
         ]
-        return min(places, key=lambda place: (place.factor, place.made, self.made[place.tensor][0], place.dim), default=None)
+        return min(
+            places,
+            key=lambda place: (place.factor, place.made, self.made[place.tensor][0], place.dim),
+            default=None,
+        )
 
 
 def _key(size: torch.SymInt) -> Key:
@@ -271,4 +302,7 @@ def _spans(nodes: tuple[Node, ...]) -> dict[Frame, tuple[int, int]]:
 @cache
 def _changes_sizes(target: Any) -> bool:
     # `t_`, `resize_`: the fake value of the tensor is from before.  `detach_` has the tag, but keeps the sizes.
-    return torch.Tag.inplace_view in getattr(target, "tags", ()) and target is not torch.ops.aten.detach_.default
+    return (
+        torch.Tag.inplace_view in getattr(target, "tags", ())
+        and target is not torch.ops.aten.detach_.default
+    )

@@ -55,12 +55,16 @@ class Leaves:
 
     def crosses(self, name: str, made: Stack, user: Stack) -> bool:
         """Return whether a value crosses a signature that does not name it, in either direction."""
-        return made is not user and (self.hides(name, made, user) or _passes(name, user, made, self.takes))
+        return made is not user and (
+            self.hides(name, made, user) or _passes(name, user, made, self.takes)
+        )
 
 
 def _passes(name: str, inner: Stack, outer: Stack, named: Mapping[Frame, Collection[str]]) -> bool:
     # Whether a value is on both sides of the boundary of a call that does not name it.
-    unnamed = [depth for depth, frame in enumerate(inner) if frame in named and name not in named[frame]]
+    unnamed = [
+        depth for depth, frame in enumerate(inner) if frame in named and name not in named[frame]
+    ]
     return bool(unnamed) and unnamed[-1] >= len(common_prefix([inner, outer]))
 
 
@@ -106,12 +110,19 @@ def chains(program: Program) -> list[Chain]:
         assert type(target) is Ref and type(final) is Ref
         versions = walk.back(target.name, final.name)
         if versions:
-            found.append(Chain(target.name, walk.slots.get(target.name), tuple(reversed(versions)), number))
+            found.append(
+                Chain(target.name, walk.slots.get(target.name), tuple(reversed(versions)), number)
+            )
     return found
 
 
 def _is_copy(node: Node) -> bool:
-    return type(node.do) is Op and node.do.name == COPY and len(node.args) == 2 and all(type(arg) is Ref for arg in node.args)
+    return (
+        type(node.do) is Op
+        and node.do.name == COPY
+        and len(node.args) == 2
+        and all(type(arg) is Ref for arg in node.args)
+    )
 
 
 class _Walk:
@@ -136,7 +147,9 @@ class _Walk:
         return found if value is not None and self._is_old(value, target) else []
 
     def _is_old(self, value: str, target: str) -> bool:
-        return value == target or (value in self.cells and self.cells[value] == self.cells.get(target))
+        return value == target or (
+            value in self.cells and self.cells[value] == self.cells.get(target)
+        )
 
     def _before(self, value: str, target: str) -> str | None:
         operator = self._operator(self.by_name[value])
@@ -144,15 +157,23 @@ class _Walk:
             return None
         operand = self._written_operand(operator)
         result, values = self.values.get(value), self.values
-        if operand is not None and (self._is_old(operand, target) or alike(values.get(operand), result)):
+        if operand is not None and (
+            self._is_old(operand, target) or alike(values.get(operand), result)
+        ):
             return operand
-        candidates = [name for name in dict.fromkeys(operator.refs()) if alike(values.get(name), result)]
+        candidates = [
+            name for name in dict.fromkeys(operator.refs()) if alike(values.get(name), result)
+        ]
         old = [name for name in candidates if self._is_old(name, target)]
         if old:
             return old[0]
-        candidates = [name for name in candidates if name in self.by_name and name not in self.slots]
+        candidates = [
+            name for name in candidates if name in self.by_name and name not in self.slots
+        ]
         if len(candidates) > 1:
-            candidates = [name for name in candidates if self._shape_of(name) == self._shape_of(value)]
+            candidates = [
+                name for name in candidates if self._shape_of(name) == self._shape_of(value)
+            ]
         return candidates[0] if len(candidates) == 1 else None
 
     def _operator(self, node: Node) -> Node | None:
@@ -196,7 +217,9 @@ def _written_by(node: Node) -> Effects | None:
     return found
 
 
-def with_passed_arguments(program: Program, leaves: Leaves, crossed: Sequence[BoundaryValue], fuel: Fuel) -> Program:
+def with_passed_arguments(
+    program: Program, leaves: Leaves, crossed: Sequence[BoundaryValue], fuel: Fuel
+) -> Program:
     """Return a program in which boundary values that are arguments of a preserved call are replaced by these arguments.
 
     Args:
@@ -219,8 +242,14 @@ class StateReads:
     def __init__(self, program: Program, edit: Rewriter) -> None:
         self.state = program.state
         self.edit = edit
-        reads = [(node, node.do.slot, number) for number, node in enumerate(program.main.nodes) if type(node.do) is Get]
-        self.there = {(slot, node.stack): (node.name, number) for node, slot, number in reversed(reads)}
+        reads = [
+            (node, node.do.slot, number)
+            for number, node in enumerate(program.main.nodes)
+            if type(node.do) is Get
+        ]
+        self.there = {
+            (slot, node.stack): (node.name, number) for node, slot, number in reversed(reads)
+        }
         """The first read of each slot in each call: the value, and the number of the node."""
         self.added: dict[tuple[str, Stack], tuple[Node, int]] = {}
         """The added reads, each with the number of its first user."""
@@ -270,14 +299,20 @@ class _Objects:
         if found is None or not fuel.burn("use", found, "for", name):
             return
         node = self.graph.by_name.get(found)
-        if node is not None and type(node.do) is Get and self.leaves.hides(found, node.stack, stack):
+        if (
+            node is not None
+            and type(node.do) is Get
+            and self.leaves.hides(found, node.stack, stack)
+        ):
             found = self.reads.read(node, node.do.slot, number, stack)
         self.edit.use(number, name, Ref(found))
 
     def _object(self, name: str, stack: Stack) -> str | None:
         # A value that is the same object, and is accessible to the user; state can be read anywhere.
         begin = name
-        while (node := self.graph.by_name.get(name)) is not None and self.leaves.hides(name, node.stack, stack):
+        while (node := self.graph.by_name.get(name)) is not None and self.leaves.hides(
+            name, node.stack, stack
+        ):
             if type(node.do) is Get:
                 break
             if self._giving(name, node.stack, stack):

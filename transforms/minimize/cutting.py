@@ -55,7 +55,9 @@ def type_of(value: Any) -> TensorType | None:
     """
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
         return None
-    return TensorType(value.dtype, tuple([read_size(size) for size in value.shape]), str(device_of(value)))
+    return TensorType(
+        value.dtype, tuple([read_size(size) for size in value.shape]), str(device_of(value))
+    )
 
 
 def without(program: Program, gone: Collection[str]) -> Program | None:
@@ -102,11 +104,18 @@ def without(program: Program, gone: Collection[str]) -> Program | None:
     used = {name for node in graph.nodes if node.name in lost for name in node.refs()}
     for node in nodes:
         is_tensor = "val" not in node.meta or isinstance(node.meta["val"], torch.Tensor)
-        if node.name in used and type(node.do) is not Get and is_tensor and Ref(node.name) not in [arg for arg, _ in outputs]:
+        if (
+            node.name in used
+            and type(node.do) is not Get
+            and is_tensor
+            and Ref(node.name) not in [arg for arg, _ in outputs]
+        ):
             outputs.append((Ref(node.name), UserOutput()))
     formals = (*graph.inputs, *[Input(name) for name in inputs])
     specs = [*program.signature.inputs, *[UserInput(kind, name) for name, kind in inputs.items()]]
-    main = Graph(formals, tuple([node.using(literals) for node in nodes]), tuple([arg for arg, _ in outputs]))
+    main = Graph(
+        formals, tuple([node.using(literals) for node in nodes]), tuple([arg for arg, _ in outputs])
+    )
     made = with_interface(program, main, specs, [spec for _, spec in outputs])
     return without_unused(made, only=frozenset([*graph.users, *graph.output_refs()]))
 
@@ -117,14 +126,17 @@ def _replacement(program: Program, node: Node) -> TensorType | ObjectType | floa
     if "val" not in node.meta and type(node.do) is Get and node.do.slot in program.state:
         value = program.state[node.do.slot].value
     elif "val" not in node.meta and any(
-        type(spec) is UserInput and type(spec.type) is ObjectType for spec in program.signature.inputs
+        type(spec) is UserInput and type(spec.type) is ObjectType
+        for spec in program.signature.inputs
     ):
         return ObjectType()  # traced without examples: types of values are unknown
     number = size_number(value) if isinstance(value, SYMBOLIC) else value
     return number if type(number) in (int, float, bool) else type_of(value)
 
 
-def with_interface(program: Program, main: Graph, inputs: Sequence[InputSpec], outputs: Sequence[OutputSpec]) -> Program:
+def with_interface(
+    program: Program, main: Graph, inputs: Sequence[InputSpec], outputs: Sequence[OutputSpec]
+) -> Program:
     """Return a program with another root and signature, called without pytrees; guards count the inputs, so they are dropped.
 
     Args:
@@ -133,11 +145,24 @@ def with_interface(program: Program, main: Graph, inputs: Sequence[InputSpec], o
         inputs: the specs of its inputs.
         outputs: the specs of its outputs; mutations count the inputs of the original program.
     """
-    users = [evolve(spec, default=None) if type(spec) is UserInput and spec.default is not None else spec for spec in inputs]
-    made = program.with_boundary(main, users, outputs, in_spec=None, out_spec=None, arg_names=(), lifted=())
+    users = [
+        evolve(spec, default=None) if type(spec) is UserInput and spec.default is not None else spec
+        for spec in inputs
+    ]
+    made = program.with_boundary(
+        main, users, outputs, in_spec=None, out_spec=None, arg_names=(), lifted=()
+    )
     kinds = [spec.type for spec in users if type(spec) is UserInput]
-    names = {name for kind in kinds if type(kind) is TensorType for size in kind.shape for name in symbols_in(size)}
-    ranges = tuple([span for span in program.constraints.ranges if names.issuperset(symbols_in(span.expr))])
+    names = {
+        name
+        for kind in kinds
+        if type(kind) is TensorType
+        for size in kind.shape
+        for name in symbols_in(size)
+    }
+    ranges = tuple(
+        [span for span in program.constraints.ranges if names.issuperset(symbols_in(span.expr))]
+    )
     return claiming_less(made.evolve(constraints=Constraints(ranges)))
 
 
@@ -165,15 +190,23 @@ def without_unused(program: Program, *, only: Collection[str] | None = None) -> 
         program = program.with_graphs({name: graph.with_nodes(nodes)})
     graph, specs = program.main, program.signature
     used = {*graph.users, *graph.output_refs()}
-    mutated = {graph.inputs[spec.index].name for spec in specs.outputs if type(spec) is InputMutation}
-    kept = {*used, *mutated, *([] if only is None else {formal.name for formal in graph.inputs} - set(only))}
+    mutated = {
+        graph.inputs[spec.index].name for spec in specs.outputs if type(spec) is InputMutation
+    }
+    kept = {
+        *used,
+        *mutated,
+        *([] if only is None else {formal.name for formal in graph.inputs} - set(only)),
+    }
     pairs = [pair for pair in program.inputs if pair[0].name in kept]
     if len(pairs) < len(graph.inputs):
         main = graph.with_nodes(graph.nodes, inputs=tuple([formal for formal, _ in pairs]))
         program = with_interface(program, main, [spec for _, spec in pairs], specs.outputs)
     left = program.pruned()
     inputs = {spec.slot for spec in left.signature.inputs if type(spec) is StateInput}
-    return without_slots(left, [name for name in left.state if name not in inputs.union(state_uses(left))])
+    return without_slots(
+        left, [name for name in left.state if name not in inputs.union(state_uses(left))]
+    )
 
 
 Map = Callable[[Any], Any]
@@ -212,7 +245,12 @@ class Changes:
         if type(spec) is not UserInput or type(spec.type) is not TensorType:
             return spec
         kind = spec.type
-        return evolve(spec, type=TensorType(self.dtype(kind.dtype), tuple([self.size(size) for size in kind.shape]), kind.device))
+        return evolve(
+            spec,
+            type=TensorType(
+                self.dtype(kind.dtype), tuple([self.size(size) for size in kind.shape]), kind.device
+            ),
+        )
 
     def _graph(self, graph: Graph) -> Graph:
         inputs = tuple([Input(formal.name, without_value(formal.meta)) for formal in graph.inputs])
@@ -227,7 +265,11 @@ class Changes:
         for _, slot in state.pairs:
             cells.setdefault(slot.storage, set()).add(slot.cell)
         made = {slot.cell: self._tensor(slot.value) for _, slot in state.pairs}
-        changed = {name: evolve(slot, value=made[slot.cell]) for name, slot in state.pairs if made[slot.cell] is not slot.value}
+        changed = {
+            name: evolve(slot, value=made[slot.cell])
+            for name, slot in state.pairs
+            if made[slot.cell] is not slot.value
+        }
         if any(len(cells[slot.storage]) > 1 for slot in changed.values()):
             return None
         return State(state.order, state.slots.update(changed))
@@ -238,7 +280,11 @@ class Changes:
         sizes, dtype = [self.size(size) for size in value.shape], self.dtype(value.dtype)
         if sizes == list(value.shape) and dtype is value.dtype:
             return value
-        part = value.detach()[tuple([slice(size) for size in sizes])].to(dtype).clone(memory_format=torch.contiguous_format)
+        part = (
+            value.detach()[tuple([slice(size) for size in sizes])]
+            .to(dtype)
+            .clone(memory_format=torch.contiguous_format)
+        )
         if isinstance(value, torch.nn.Parameter):
             return torch.nn.Parameter(part, requires_grad=value.requires_grad)
         return part.requires_grad_(value.requires_grad)
@@ -267,10 +313,14 @@ def use_usual_types(search: Search) -> None:
 def _with_numbers(program: Program) -> Program | None:
     # The numbers of the export, or the smallest that guards allow.
     values = FakeValues(program)
-    made = Changes(size=lambda size: values.example_number(size) if isinstance(size, Sym | Apply) else size).program(program)
+    made = Changes(
+        size=lambda size: values.example_number(size) if isinstance(size, Sym | Apply) else size
+    ).program(program)
     if made is None or made.signature == program.signature:
         return None
-    return with_interface(made, made.main, made.signature.inputs, made.signature.outputs).evolve(constraints=Constraints())
+    return with_interface(made, made.main, made.signature.inputs, made.signature.outputs).evolve(
+        constraints=Constraints()
+    )
 
 
 def shrink_sizes(search: Search) -> None:
@@ -278,14 +328,23 @@ def shrink_sizes(search: Search) -> None:
     for size in sorted(_sizes(search.program), reverse=True):
         for less in dict.fromkeys((1, 2, 3, size // 2)):
             if 0 < less < size and any(
-                search.offer(f"replace size {size} by {less}", changes.program) for changes in _resizing(size, less)
+                search.offer(f"replace size {size} by {less}", changes.program)
+                for changes in _resizing(size, less)
             ):
                 break
 
 
 def _sizes(program: Program) -> set[int]:
-    shapes = [spec.type.shape for spec in program.signature.inputs if type(spec) is UserInput and type(spec.type) is TensorType]
-    shapes += [tuple(slot.value.shape) for _, slot in program.state.pairs if isinstance(slot.value, torch.Tensor)]
+    shapes = [
+        spec.type.shape
+        for spec in program.signature.inputs
+        if type(spec) is UserInput and type(spec.type) is TensorType
+    ]
+    shapes += [
+        tuple(slot.value.shape)
+        for _, slot in program.state.pairs
+        if isinstance(slot.value, torch.Tensor)
+    ]
     # A literal may be a factor of a size, as in views.
     shapes += [tuple(literals_in(node)) for _, node in program.nodes()]
     return {size for shape in shapes for size in shape if type(size) is int and 1 < size < LARGEST}
@@ -300,7 +359,11 @@ def _resizing(size: int, less: int) -> Iterator[Changes]:
         return less if type(number) is int and number == size else number
 
     def multiples(number: Any) -> Any:
-        return number // size * less if type(number) is int and number >= size and number % size == 0 else number
+        return (
+            number // size * less
+            if type(number) is int and number >= size and number % size == 0
+            else number
+        )
 
     yield Changes(size=one)
     yield Changes(size=one, literal=one)
@@ -327,7 +390,9 @@ def simplify_literals(search: Search) -> None:
 
 def _with_node(program: Program, *, name: str, made: Node) -> Program:
     graph, made = program.graphs[name], made.evolve(meta=without_value(made.meta))
-    return program.with_graphs({name: graph.with_nodes([made if node.name == made.name else node for node in graph.nodes])})
+    return program.with_graphs(
+        {name: graph.with_nodes([made if node.name == made.name else node for node in graph.nodes])}
+    )
 
 
 def _simpler(node: Node) -> Iterator[tuple[str, Node]]:

@@ -42,12 +42,22 @@ Item = TypeVar("Item")
 
 def drop_nodes(search: Search) -> None:
     """Drop nodes of the root, many at once first; reads of state are dropped when unused."""
-    drop(search, lambda program: [node.name for node in program.main.nodes if type(node.do) is not Get], without, "drop")
+    drop(
+        search,
+        lambda program: [node.name for node in program.main.nodes if type(node.do) is not Get],
+        without,
+        "drop",
+    )
 
 
 def drop_outputs(search: Search) -> None:
     """Return fewer values."""
-    drop(search, lambda program: range(len(program.signature.outputs)), _without_outputs, "no longer return")
+    drop(
+        search,
+        lambda program: range(len(program.signature.outputs)),
+        _without_outputs,
+        "no longer return",
+    )
 
 
 def drop(
@@ -88,7 +98,9 @@ def _without_outputs(program: Program, gone: Sequence[int]) -> Program:
     main, specs = program.main, program.signature
     numbers = [number for number in range(len(specs.outputs)) if number not in gone]
     root = evolve(main, output=tuple([main.output[number] for number in numbers]))
-    return without_unused(with_interface(program, root, specs.inputs, [specs.outputs[number] for number in numbers]))
+    return without_unused(
+        with_interface(program, root, specs.inputs, [specs.outputs[number] for number in numbers])
+    )
 
 
 def read_less(search: Search) -> None:
@@ -103,8 +115,12 @@ def _slots(program: Program) -> list[str]:
 
 
 def _with_inputs(program: Program, slots: Sequence[str]) -> Program | None:
-    kinds = {slot: kind for slot in slots if (kind := type_of(program.state[slot].value)) is not None}
-    written = any(type(spec) is StateMutation and spec.slot in kinds for spec in program.signature.outputs)
+    kinds = {
+        slot: kind for slot in slots if (kind := type_of(program.state[slot].value)) is not None
+    }
+    written = any(
+        type(spec) is StateMutation and spec.slot in kinds for spec in program.signature.outputs
+    )
     if written or len(kinds) < len(set(slots)):
         return None
     edit, pairs, names = Rewriter(program.main), list[tuple[Input, InputSpec]](), dict[str, str]()
@@ -122,7 +138,9 @@ def _with_inputs(program: Program, slots: Sequence[str]) -> Program | None:
         edit.erase(node.name)
         pairs.append((Input(name, node.meta), UserInput(kinds[node.do.slot], name)))
     main = edit.graph(inputs=tuple([formal for formal, _ in pairs]))
-    return without_unused(with_interface(program, main, [spec for _, spec in pairs], program.signature.outputs))
+    return without_unused(
+        with_interface(program, main, [spec for _, spec in pairs], program.signature.outputs)
+    )
 
 
 def describe_less(search: Search) -> None:
@@ -133,7 +151,9 @@ def describe_less(search: Search) -> None:
 
 def _without_modules(program: Program) -> Program:
     graphs = {
-        name: graph.with_nodes([node.evolve(stack=()) for node in graph.nodes if not is_boundary(node)])
+        name: graph.with_nodes(
+            [node.evolve(stack=()) for node in graph.nodes if not is_boundary(node)]
+        )
         for name, graph in ((name, program.graphs[name]) for name in program.order)
     }
     return program.evolve(graphs=pmap(graphs), modules=(), call_signatures=pmap())
@@ -155,22 +175,38 @@ def open_bodies(search: Search) -> None:
     if "split" in search.program.facts:
         search.offer("join the parts", lambda program: claiming_less(join(program)), larger=True)
     if any(type(node.do) is Call for _, node in search.program.nodes()):
-        search.offer("inline all calls", lambda program: claiming_less(inline(program)), larger=True)
+        search.offer(
+            "inline all calls", lambda program: claiming_less(inline(program)), larger=True
+        )
     for node in search.program.main.callers:
         for body in dict.fromkeys(bodies_in(node.args, node.kwargs)):
             step = f"replace {node.name} by {body}"
-            search.offer(step, lambda program, at=node, body=body: _opened_operator(program, at, body), larger=True)
+            search.offer(
+                step,
+                lambda program, at=node, body=body: _opened_operator(program, at, body),
+                larger=True,
+            )
 
 
 def _opened_operator(program: Program, node: Node, body: str) -> Program | None:
-    operands = _operands(node, len(program.graphs[body].inputs)) if program.main.by_name.get(node.name) is node else None
+    operands = (
+        _operands(node, len(program.graphs[body].inputs))
+        if program.main.by_name.get(node.name) is node
+        else None
+    )
     if operands is None:
         return None
     edit = Rewriter(program.main)
-    edit.put(edit.position[node.name], node.evolve(do=Call(Frame("body"), body), args=operands, kwargs=(), stack=()))
+    edit.put(
+        edit.position[node.name],
+        node.evolve(do=Call(Frame("body"), body), args=operands, kwargs=(), stack=()),
+    )
     called = program.with_main(edit.graph())
     main = inlined(called, called.main, into=frozenset([body]).__contains__)
-    nodes = [each.evolve(stack=tuple([frame for frame in each.stack if frame.path != "body"])) for each in main.nodes]
+    nodes = [
+        each.evolve(stack=tuple([frame for frame in each.stack if frame.path != "body"]))
+        for each in main.nodes
+    ]
     return claiming_less(program.with_main(main.with_nodes(nodes)).pruned())
 
 
@@ -188,11 +224,19 @@ def bypass_nodes(search: Search) -> None:
 
         def items(program: Program, name: str = name) -> Sequence[str]:
             graph = program.graphs.get(name)
-            return [node.name for node in graph.nodes if type(node.do) is Op] if graph is not None else []
+            return (
+                [node.name for node in graph.nodes if type(node.do) is Op]
+                if graph is not None
+                else []
+            )
 
         def change(program: Program, gone: Sequence[str], name: str = name) -> Program | None:
             graph = _bypassed(program.graphs[name], frozenset(gone))
-            return claiming_less(without_unused(program.with_graphs({name: graph}))) if graph is not None else None
+            return (
+                claiming_less(without_unused(program.with_graphs({name: graph})))
+                if graph is not None
+                else None
+            )
 
         drop(search, items, change, "bypass")
 
@@ -206,7 +250,9 @@ def _bypassed(graph: Graph, gone: frozenset[str]) -> Graph | None:
             continue
         mine = _facts(graph, node.name)
         there = [known[name] for name in (*node.refs(), *reversed(known)) if name != node.name]
-        other = next((name for name in there if name not in gone and _facts(graph, name) == mine), None)
+        other = next(
+            (name for name in there if name not in gone and _facts(graph, name) == mine), None
+        )
         if other is not None:
             known[node.name] = other
             edit.drop(node.name, Ref(other))
@@ -258,7 +304,9 @@ class Minimized:
         return self.program.text()
 
 
-def minimize(program: Program, is_wrong: Callable[[Program], bool], *, seconds: float = 60.0) -> Minimized:
+def minimize(
+    program: Program, is_wrong: Callable[[Program], bool], *, seconds: float = 60.0
+) -> Minimized:
     """Minimize a program on which a fault occurs, so that it still occurs.
 
     Before::
@@ -303,7 +351,9 @@ def minimize(program: Program, is_wrong: Callable[[Program], bool], *, seconds: 
     }
     """
     a_program(program, "minimize", is_wrong=is_wrong)
-    a_function(is_wrong, "is_wrong of minimize", "a function of a program that returns whether it is wrong")
+    a_function(
+        is_wrong, "is_wrong of minimize", "a function of a program that returns whether it is wrong"
+    )
     search = Search(check(program), is_wrong, seconds=seconds)
     search.begin()
     before = None

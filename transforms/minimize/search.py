@@ -83,8 +83,20 @@ def _effort(literal: Any) -> int:
 def _description(program: Program) -> int:
     signature, bounds = program.signature, program.constraints
     frames = sum(len(node.stack) for _, node in program.nodes())
-    trees = (signature.in_spec is not None) + (signature.out_spec is not None) + len(signature.arg_names) + len(signature.lifted)
-    return frames + len(program.modules) + len(program.call_signatures) + len(bounds.ranges) + len(bounds.guards) + trees
+    trees = (
+        (signature.in_spec is not None)
+        + (signature.out_spec is not None)
+        + len(signature.arg_names)
+        + len(signature.lifted)
+    )
+    return (
+        frames
+        + len(program.modules)
+        + len(program.call_signatures)
+        + len(bounds.ranges)
+        + len(bounds.guards)
+        + trees
+    )
 
 
 Predicate = Callable[[Program], bool]
@@ -143,9 +155,13 @@ class Search:
             wrong = bool(self._is_wrong(self.program))
         except Exception as error:
             reason = f"is_wrong raised {type(error).__name__} for the given program: {error}"
-            raise MinimizeError(f"{reason}; {advice}. If the exception is the fault, catch it and return True") from error
+            raise MinimizeError(
+                f"{reason}; {advice}. If the exception is the fault, catch it and return True"
+            ) from error
         if not wrong:
-            raise MinimizeError(f"there is nothing to reduce: {advice}; make the arguments from the program that it gets")
+            raise MinimizeError(
+                f"there is nothing to reduce: {advice}; make the arguments from the program that it gets"
+            )
 
     def offer(self, step: str, change: Change, *, larger: bool = False) -> bool:
         """Test a candidate, and continue with it if it is wrong, too.
@@ -162,7 +178,9 @@ class Search:
             raise TimeIsUp
         try:
             made = change(self.program)
-            candidate = None if made is None or made is self.program else self._valid(made, larger=larger)
+            candidate = (
+                None if made is None or made is self.program else self._valid(made, larger=larger)
+            )
         except PurefxError:
             return False
         if candidate is None or not self._test(candidate):

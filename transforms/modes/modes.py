@@ -72,7 +72,12 @@ def wrapped(node: Node) -> str | None:
     ('inner', None)
     """
     place = BODY_AT.get(name_of(node))
-    if place is None or node.kwargs or len(node.args) <= place or (place == 1 and type(node.args[0]) is not bool):
+    if (
+        place is None
+        or node.kwargs
+        or len(node.args) <= place
+        or (place == 1 and type(node.args[0]) is not bool)
+    ):
         return None
     body = node.args[place]
     return body.graph if type(body) is Body else None
@@ -137,7 +142,9 @@ class Modes:
         left = {self.exits[body] for body in bodies_of(node)} - {KEPT, mode}
         if not left:
             return mode
-        return left.pop() if len(left) == 1 and len(bodies_of(node)) == 1 else None  # of several bodies one runs
+        return (
+            left.pop() if len(left) == 1 and len(bodies_of(node)) == 1 else None
+        )  # of several bodies one runs
 
 
 AUTOCAST_DEFAULTS: tuple[Arg, ...] = (None, True, None)
@@ -171,9 +178,13 @@ def regions_of(modes: Modes, name: str) -> list[Region]:
         return []
     before = modes.before(name)
     sets = {number for number, node in enumerate(graph.nodes) if is_op(node, SET_GRAD)}
-    if None in before or any(before[k] is not before[k + 1] for k in range(len(graph.nodes)) if k not in sets):
+    if None in before or any(
+        before[k] is not before[k + 1] for k in range(len(graph.nodes)) if k not in sets
+    ):
         return []  # a called body leaves another mode than it found, or the mode is unknown
-    kept = sorted([*_autocast_regions(graph), *_grad_regions(before, sorted(sets))], key=lambda one: one.first)
+    kept = sorted(
+        [*_autocast_regions(graph), *_grad_regions(before, sorted(sets))], key=lambda one: one.first
+    )
     while (fewer := [one for one in kept if _is_legal(one, kept, modes, graph)]) != kept:
         kept = fewer
     return kept
@@ -181,10 +192,23 @@ def regions_of(modes: Modes, name: str) -> list[Region]:
 
 def _autocast_regions(graph: Graph) -> Iterator[Region]:
     for last, node in enumerate(graph.nodes):
-        if is_op(node, EXIT) and len(node.args) == 1 and type(begun := node.args[0]) is Ref and begun.name in graph.position:
+        if (
+            is_op(node, EXIT)
+            and len(node.args) == 1
+            and type(begun := node.args[0]) is Ref
+            and begun.name in graph.position
+        ):
             enter = graph.nodes[graph.position[begun.name]]
-            is_plain = is_op(enter, ENTER) and not (enter.refs() or enter.kwargs) and 1 <= len(enter.args) <= 4
-            if is_plain and graph.users[begun.name] == (node.name,) and begun.name not in graph.output_refs():
+            is_plain = (
+                is_op(enter, ENTER)
+                and not (enter.refs() or enter.kwargs)
+                and 1 <= len(enter.args) <= 4
+            )
+            if (
+                is_plain
+                and graph.users[begun.name] == (node.name,)
+                and begun.name not in graph.output_refs()
+            ):
                 yield Region(graph.position[begun.name], last, None)
 
 
@@ -203,15 +227,21 @@ def _is_legal(one: Region, kept: list[Region], modes: Modes, graph: Graph) -> bo
     for number, node in enumerate(graph.nodes):
         if number in inside and (is_boundary(node) or node.meta.get("unbacked_bindings")):
             return False  # callers know these by name
-        if node.projection and one.has(graph.position.get(node.projection[0], -1)) is not one.has(number):
+        if node.projection and one.has(graph.position.get(node.projection[0], -1)) is not one.has(
+            number
+        ):
             return False  # a body takes and returns tensors, no tuples
     for other in kept:
-        if one.has(other.first) is not one.has(other.last) and other.has(one.first) is not other.has(one.last):
+        if one.has(other.first) is not one.has(other.last) and other.has(
+            one.first
+        ) is not other.has(one.last):
             return False
     if one.grad is None:
         # A gradient marker left in the body would not set the mode after it.
         sets = [number for number in inside if is_op(graph.nodes[number], SET_GRAD)]
-        if not all(any(other.grad is not None and other.has(number) for other in kept) for number in sets):
+        if not all(
+            any(other.grad is not None and other.has(number) for other in kept) for number in sets
+        ):
             return False
     return leveled(modes.level(graph.nodes[number]) for number in inside) == (0, 0)
 
@@ -284,12 +314,16 @@ class _Building:
         self.source, self.regions, self.ids = graph, regions, ids
         self.names = graph.names()
         self.bodies: dict[str, Graph] = {}
-        self.last = {used: number for number, node in enumerate(graph.nodes) for used in node.refs()}
+        self.last = {
+            used: number for number, node in enumerate(graph.nodes) for used in node.refs()
+        }
         self.last |= dict.fromkeys(graph.output_refs(), len(graph.nodes))
 
     def run(self, name: str) -> Mapping[str, Graph]:
         """Return the graph and the new bodies, by id."""
-        begins, ends = ({getattr(one, end): one for one in self.regions} for end in ("first", "last"))
+        begins, ends = (
+            {getattr(one, end): one for one in self.regions} for end in ("first", "last")
+        )
         levels: list[list[Node]] = [[]]
         for number, node in enumerate(self.source.nodes):
             if number in begins:
@@ -297,14 +331,22 @@ class _Building:
             if number in ends:
                 nodes = levels.pop()
                 levels[-1] += self._closed(ends[number], nodes)
-            is_inner = is_op(node, SET_GRAD) and any(one.grad is not None and one.has(number) for one in self.regions)
+            is_inner = is_op(node, SET_GRAD) and any(
+                one.grad is not None and one.has(number) for one in self.regions
+            )
             if not (number in begins or number in ends or is_inner):
                 levels[-1].append(node)
-        return {name: Graph(self.source.inputs, tuple(levels[0]), self.source.output), **self.bodies}
+        return {
+            name: Graph(self.source.inputs, tuple(levels[0]), self.source.output),
+            **self.bodies,
+        }
 
     def _closed(self, region: Region, nodes: list[Node]) -> list[Node]:
         # Reads of state become operands, so they stay before the operator; the body returns the values that are used after it.
-        reads, nodes = [[node for node in nodes if (type(node.do) is Get) is is_read] for is_read in (True, False)]
+        reads, nodes = [
+            [node for node in nodes if (type(node.do) is Get) is is_read]
+            for is_read in (True, False)
+        ]
         if not nodes:
             return reads
         own = {node.name for node in nodes}
@@ -313,9 +355,17 @@ class _Building:
         stack, metas = _around(nodes), self.source.metas
         described = {name: value_only(metas.get(name, {})) for name in (*inputs, *outputs)}
         first = self.source.nodes[region.first]
-        do, word, literals = WITH_GRAD, "$enable_grad" if region.grad else "$no_grad", (region.grad,)
+        do, word, literals = (
+            WITH_GRAD,
+            "$enable_grad" if region.grad else "$no_grad",
+            (region.grad,),
+        )
         if region.grad is None:
-            do, word, literals = WITH_AUTOCAST, "$autocast", (*first.args, *AUTOCAST_DEFAULTS[len(first.args) - 1 :])
+            do, word, literals = (
+                WITH_AUTOCAST,
+                "$autocast",
+                (*first.args, *AUTOCAST_DEFAULTS[len(first.args) - 1 :]),
+            )
         body = self.ids.fresh(word)
         self.bodies[body] = Graph(
             tuple([Input(name, described[name]) for name in inputs]),
@@ -325,16 +375,27 @@ class _Building:
         name = self.names.fresh(do.name.rpartition(".")[2])
         value = tuple([described[output].get("val") for output in outputs])
         markers = dict.fromkeys([region.first, region.last])
-        meta = MappingProxyType({"val": value, **made_of([self.source.nodes[number].meta for number in markers])})
+        meta = MappingProxyType(
+            {"val": value, **made_of([self.source.nodes[number].meta for number in markers])}
+        )
         operator = Node(name, do, (*literals, Body(body), *map(Ref, inputs)), (), stack, meta)
         results = enumerate(outputs)
-        return [*reads, operator, *(Node(one, GETITEM, (Ref(name), at), (), stack, described[one]) for at, one in results)]
+        return [
+            *reads,
+            operator,
+            *(
+                Node(one, GETITEM, (Ref(name), at), (), stack, described[one])
+                for at, one in results
+            ),
+        ]
 
 
 def _around(nodes: list[Node]) -> Stack:
     # The calls common to all nodes; modules outside of the innermost one keep their paths.
     stack = common_prefix([node.stack for node in nodes])
-    while stack and not all(is_below(frame.path, stack[-1].path) for node in nodes for frame in node.stack[len(stack) :]):
+    while stack and not all(
+        is_below(frame.path, stack[-1].path) for node in nodes for frame in node.stack[len(stack) :]
+    ):
         stack = stack[:-1]
     return stack
 
@@ -405,7 +466,9 @@ def _between_markers(program: Program, name: str, modes: Modes, fuel: Fuel) -> G
     graph, ids, called = program.graphs[name], Names(program.graphs), dict[str, Graph]()
     edit = Rewriter(graph)
     for number, (node, mode) in enumerate(zip(graph.nodes, modes.before(name), strict=False)):
-        if not _is_plain(program, graph, node, mode) or not fuel.burn("body of", node.name, "in", repr(name)):
+        if not _is_plain(program, graph, node, mode) or not fuel.burn(
+            "body of", node.name, "in", repr(name)
+        ):
             continue
         place, origin = BODY_AT[name_of(node)], made_of([node.meta])
         enter, leave = (SET_GRAD, SET_GRAD) if is_op(node, WITH_GRAD) else (ENTER, EXIT)
@@ -414,13 +477,23 @@ def _between_markers(program: Program, name: str, modes: Modes, fuel: Fuel) -> G
         called[id_] = program.graphs[wrapped(node) or ""]
         path = node.stack[-1].path if node.stack else ""
         edit.before(number, Node(begins, enter, node.args[:place], (), node.stack, origin))
-        edit.put(number, node.evolve(do=Call(Frame(path, INLINED), id_), args=node.args[place + 1 :]))
-        edit.after(number, Node(ends, leave, (Ref(begins) if enter is ENTER else mode,), (), node.stack, origin))
+        edit.put(
+            number, node.evolve(do=Call(Frame(path, INLINED), id_), args=node.args[place + 1 :])
+        )
+        edit.after(
+            number,
+            Node(ends, leave, (Ref(begins) if enter is ENTER else mode,), (), node.stack, origin),
+        )
     if not called:
         return graph
     whole = program.with_graphs({name: edit.graph(), **called})
     flat = inlined(whole, whole.graphs[name], into=called.__contains__)
-    return flat.with_nodes([node.evolve(stack=tuple([one for one in node.stack if one.call != INLINED])) for node in flat.nodes])
+    return flat.with_nodes(
+        [
+            node.evolve(stack=tuple([one for one in node.stack if one.call != INLINED]))
+            for node in flat.nodes
+        ]
+    )
 
 
 INLINED = -1
@@ -429,7 +502,11 @@ INLINED = -1
 
 def _is_plain(program: Program, graph: Graph, node: Node, mode: Mode) -> bool:
     body = wrapped(node)
-    if body is None or (mode is None and is_op(node, WITH_GRAD)) or node.name in graph.output_refs():
+    if (
+        body is None
+        or (mode is None and is_op(node, WITH_GRAD))
+        or node.name in graph.output_refs()
+    ):
         return False
     inner = program.graphs[body]
     operands = len(node.args) - BODY_AT[name_of(node)] - 1

@@ -92,7 +92,9 @@ def observe(program: Program, paths: str | Sequence[str]) -> Program:
     a_program(program, "observe", paths=paths)
     globs = _globs(paths)
     if part_names(program):
-        raise UnsupportedProgram("observe does not accept a split program: join it, observe it, and split it again")
+        raise UnsupportedProgram(
+            "observe does not accept a split program: join it, observe it, and split it again"
+        )
     if not any(type(node.do) is Call for _, node in program.nodes()):
         program = insert_ivals(sink_state(inplace_mutations(remove_effect_tokens(program))))
     elif any(isinstance(spec, StateMutation) for spec in program.signature.outputs):
@@ -109,7 +111,9 @@ def observe(program: Program, paths: str | Sequence[str]) -> Program:
 def _globs(paths: Any) -> list[str]:
     globs: list[Any] = list(paths) if isinstance(paths, list | tuple) else [paths]
     if not all(isinstance(glob, str) for glob in globs):
-        raise TypeError(f"observe takes globs of module paths, such as 'layers.*.mlp', not {paths!r}")
+        raise TypeError(
+            f"observe takes globs of module paths, such as 'layers.*.mlp', not {paths!r}"
+        )
     return globs
 
 
@@ -118,16 +122,30 @@ def _found(program: Program, walk: Walk, globs: Sequence[str]) -> list[Observed]
     counts: Counter[str] = Counter()
     used: set[str] = set()
     found: list[Observed] = []
-    boundaries = {(node.stack, node.do.name): node.args for node in program.main.nodes if type(node.do) is Op and node.stack}
+    boundaries = {
+        (node.stack, node.do.name): node.args
+        for node in program.main.nodes
+        if type(node.do) is Op and node.stack
+    }
     for scope in walk.scopes[1:]:
-        number, matching = counts[scope.path], [glob for glob in globs if fnmatchcase(scope.path, glob)]
+        number, matching = (
+            counts[scope.path],
+            [glob for glob in globs if fnmatchcase(scope.path, glob)],
+        )
         counts[scope.path] += 1
         if not matching:
             continue
-        name, stack, signature = f"{scope.path}@{number}" if number else scope.path, _stack_of(scope), None
+        name, stack, signature = (
+            f"{scope.path}@{number}" if number else scope.path,
+            _stack_of(scope),
+            None,
+        )
         leaves: tuple[Arg, ...] = tuple(map(Ref, scope.outputs))
         if (stack, TAKES.name) in boundaries and (stack, GIVES.name) in boundaries:
-            leaves, signature = boundaries[stack, GIVES.name], program.call_signatures.get(stack[-1])
+            leaves, signature = (
+                boundaries[stack, GIVES.name],
+                program.call_signatures.get(stack[-1]),
+            )
         if any(type(leaf) is Ref for leaf in leaves):
             for frame in stack[:-1]:
                 if frame in program.call_signatures:
@@ -144,10 +162,16 @@ def _found(program: Program, walk: Walk, globs: Sequence[str]) -> list[Observed]
 
 
 def _stack_of(scope: Scope | None) -> Stack:
-    return () if scope is None or scope.frame is None else (*_stack_of(scope.parent), *scope.around, scope.frame)
+    return (
+        ()
+        if scope is None or scope.frame is None
+        else (*_stack_of(scope.parent), *scope.around, scope.frame)
+    )
 
 
-def _check_globs(program: Program, globs: Sequence[str], used: set[str], called: Mapping[str, int]) -> None:
+def _check_globs(
+    program: Program, globs: Sequence[str], used: set[str], called: Mapping[str, int]
+) -> None:
     hidden = dict(_hidden(program))
     paths = [*called, *(module.path for module in program.modules if module.path)]
     for glob in globs:
@@ -162,7 +186,9 @@ def _check_globs(program: Program, globs: Sequence[str], used: set[str], called:
                 "or the exporter kept no trace of its call; observe the module around it"
             )
         if glob not in used:
-            raise NamingError(f"observe: no called module matches {glob!r}{did_you_mean(glob, called)}")
+            raise NamingError(
+                f"observe: no called module matches {glob!r}{did_you_mean(glob, called)}"
+            )
 
 
 def _hidden(program: Program) -> Iterator[tuple[str, str]]:
@@ -199,11 +225,20 @@ def _check_versions(program: Program, counts: Mapping[str, int]) -> None:
 def _with_outputs(program: Program, found: Sequence[Observed]) -> Program:
     # The program with a dict of values by call, next to its result.
     edit, specs, extra = Rewriter(program.main), dict[str, Any](), list[Arg]()
-    copies = any(effect.writes or effect.writes_slots for effects in program_effects(program).values() for effect in effects)
+    copies = any(
+        effect.writes or effect.writes_slots
+        for effects in program_effects(program).values()
+        for effect in effects
+    )
     for observed in found:
         if observed.name in specs:
-            raise UnsupportedProgram(f"observe: a module and a call of another one are both named {observed.name}: rename it")
-        leaves, spec = _copied(program, edit, observed) if copies else observed.leaves, observed.out_spec
+            raise UnsupportedProgram(
+                f"observe: a module and a call of another one are both named {observed.name}: rename it"
+            )
+        leaves, spec = (
+            _copied(program, edit, observed) if copies else observed.leaves,
+            observed.out_spec,
+        )
         if spec is None:
             leaves = tuple([leaf for leaf in leaves if type(leaf) is Ref])
             spec = pytree.tree_structure(0 if len(leaves) == 1 else (0,) * len(leaves))
@@ -212,7 +247,9 @@ def _with_outputs(program: Program, found: Sequence[Observed]) -> Program:
     signature, main = program.signature, edit.graph()
     result = signature.out_spec
     if result is None:
-        result = pytree.tree_structure(tuple(0 for output in signature.outputs if isinstance(output, UserOutput)))
+        result = pytree.tree_structure(
+            tuple(0 for output in signature.outputs if isinstance(output, UserOutput))
+        )
     return program.with_main(
         evolve(main, output=(*main.output, *extra)),
         signature=evolve(
@@ -226,7 +263,9 @@ def _with_outputs(program: Program, found: Sequence[Observed]) -> Program:
 def _copied(program: Program, edit: Rewriter, observed: Observed) -> tuple[Arg, ...]:
     # Copies of tensors, made when the call returns.
     main, stack, leaves = program.main, _stack_of(observed.scope), list[Arg]()
-    last = max([number for number, node in enumerate(main.nodes) if node.stack[: len(stack)] == stack])
+    last = max(
+        [number for number, node in enumerate(main.nodes) if node.stack[: len(stack)] == stack]
+    )
     for leaf in observed.leaves:
         if type(leaf) is Ref and isinstance(main.metas[leaf.name].get("val"), torch.Tensor):
             meta = made_of_value(program, program.root, leaf.name)

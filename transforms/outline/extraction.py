@@ -49,13 +49,17 @@ class MovedBodies:
             graph = self.program.graphs[name]
             nodes = [self._moved(inner, place) for inner in graph.nodes]
             inside = inside_of(place)
-            self.graphs[self._known[name, place]] = graph.with_nodes([inner.evolve(do=inside.do(inner.do)) for inner in nodes])
+            self.graphs[self._known[name, place]] = graph.with_nodes(
+                [inner.evolve(do=inside.do(inner.do)) for inner in nodes]
+            )
         return moved
 
     def _moved(self, node: Node, path: str) -> Node:
         if type(node.do) is not Op or not node.do.effects.through_bodies:
             return node
-        return node.calling(lambda graph: self._name(graph, path) if graph in self._placed else graph)
+        return node.calling(
+            lambda graph: self._name(graph, path) if graph in self._placed else graph
+        )
 
     def _name(self, name: str, path: str) -> str:
         known = self._known.get((name, path))
@@ -125,7 +129,9 @@ class Scope:
                 continue
             if self.frame is not None:
                 do = entry.do if type(entry.do) is Op else self.inside.do(entry.do)
-                stack = self.inside.frames(self.stacks[entry.name]) if entry.name in self.stacks else ()
+                stack = (
+                    self.inside.frames(self.stacks[entry.name]) if entry.name in self.stacks else ()
+                )
                 entry = Node(entry.name, do, entry.args, entry.kwargs, stack, entry.meta)
             found.append(entry)
         return tuple(found)
@@ -140,7 +146,9 @@ class Walk:
         flat: the calls that stay flat.
     """
 
-    def __init__(self, program: Program, nodes: Sequence[Node], flat: Collection[Frame] = ()) -> None:
+    def __init__(
+        self, program: Program, nodes: Sequence[Node], flat: Collection[Frame] = ()
+    ) -> None:
         self.source = program
         self.flat = flat
         self.root = Scope(None, None)
@@ -151,7 +159,9 @@ class Walk:
         self.ids = Names(program.graphs)
         self.bodies = MovedBodies(program, self.ids) if len(program.order) > 1 else None
         """The bodies of operators, if any."""
-        self.values: dict[str, Node | Input] = {formal.name: formal for formal in program.main.inputs}
+        self.values: dict[str, Node | Input] = {
+            formal.name: formal for formal in program.main.inputs
+        }
         """All values of the root, in order."""
         self._current = self.root
         self._stack: Stack = ()
@@ -179,7 +189,9 @@ class Walk:
                     self._bring(name, home, scope)
             if self._rest:
                 scope.stacks[node.name] = self._rest
-            scope.entries.append(node if self.bodies is None else self.bodies.take(node, scope.path))
+            scope.entries.append(
+                node if self.bodies is None else self.bodies.take(node, scope.path)
+            )
             homes[node.name] = scope
         self.values.update([(node.name, node) for node in nodes])
 
@@ -268,7 +280,9 @@ class Walk:
         """Return the body of a call; the nodes of the calls inside it must exist."""
         outputs = [Ref(name) for name in scope.outputs]
         inputs = [Input(name, input_meta(self.values[name].meta)) for name in scope.inputs]
-        return Graph(tuple(inputs), scope.nodes(), outputs[0] if len(outputs) == 1 else tuple(outputs))
+        return Graph(
+            tuple(inputs), scope.nodes(), outputs[0] if len(outputs) == 1 else tuple(outputs)
+        )
 
     def call(self, scope: Scope, number: int, graph: str, names: Names) -> None:
         """Make the nodes that call a body.

@@ -94,7 +94,9 @@ class _Merging:
             self.classes[name] = inner[name] = numbers.setdefault(tokens, len(numbers))
         self.of_operators = frozenset(inner.values())
         for scope in _innermost_first(walk.scopes[1:]):
-            number = self.classes[scope] = numbers.setdefault(tuple(self._tokens(scope, inner)), len(numbers))
+            number = self.classes[scope] = numbers.setdefault(
+                tuple(self._tokens(scope, inner)), len(numbers)
+            )
             called = scope.path, number
             self.same[called] = min(self.same.get(called, scope.number), scope.number)
         self.members: dict[int, dict[Scope | str, list[str]]] = {}
@@ -113,7 +115,9 @@ class _Merging:
             one, path = todo.pop()
             if isinstance(one, Scope):
                 inner = [
-                    each for entry in one.entries for each in ([entry] if isinstance(entry, Scope) else bodies_run_by(entry))
+                    each
+                    for entry in one.entries
+                    for each in ([entry] if isinstance(entry, Scope) else bodies_run_by(entry))
                 ]
             elif (one, path) in seen:
                 continue
@@ -122,7 +126,9 @@ class _Merging:
                 inner = list(self.source.graphs[one].callees)
             if one is not self.walk.root:
                 yield one, path
-            todo += [(each, each.path if isinstance(each, Scope) else path) for each in reversed(inner)]
+            todo += [
+                (each, each.path if isinstance(each, Scope) else path) for each in reversed(inner)
+            ]
 
     def _tokens(self, scope: Scope, inner: Mapping[str, Hashable]) -> list[Hashable]:
         # The tokens that `graph_tokens` would write for the body.
@@ -147,16 +153,24 @@ class _Merging:
             add(";")
         outputs = [positions[name] for name in scope.outputs]
         tokens += outputs if len(outputs) == 1 else (OPENING[tuple], *outputs, ")")
-        known = self.signatures.get(scope.frame) if len(self.signatures) and scope.frame is not None else None
+        known = (
+            self.signatures.get(scope.frame)
+            if len(self.signatures) and scope.frame is not None
+            else None
+        )
         add("" if known is None else f" {known.in_spec} {known.out_spec} {known.arg_names}")
         return tokens
 
-    def _write_call(self, scope: Scope, outer: str, tokens: list[Hashable], positions: dict[str, int]) -> None:
+    def _write_call(
+        self, scope: Scope, outer: str, tokens: list[Hashable], positions: dict[str, int]
+    ) -> None:
         number = self.classes[scope]
         tokens += ("call", relative(scope.path, outer), self.same[scope.path, number], number)
         tokens.extend([positions[name] for name in scope.inputs])
         if len(scope.outputs) != 1:
-            positions[f"; {len(positions)}"] = len(positions)  # the tuple, which only its projections use
+            positions[f"; {len(positions)}"] = len(
+                positions
+            )  # the tuple, which only its projections use
         for name in scope.outputs:
             positions[name] = len(positions)
         tokens += (len(scope.outputs), ";")
@@ -164,26 +178,42 @@ class _Merging:
     @property
     def applies(self) -> bool:
         """Whether some bodies are equal, and no body of an operator equals one of a call."""
-        mixed = any(isinstance(one, Scope) and number in self.of_operators for one, number in self.classes.items())
+        mixed = any(
+            isinstance(one, Scope) and number in self.of_operators
+            for one, number in self.classes.items()
+        )
         return len(self.members) < len(self.classes) and not mixed
 
     def graphs(self) -> dict[str, Graph]:
         """Return the root and one body for each class, in calling order."""
         walk, root = self.walk, self.source.root
-        names: dict[Scope | str, str] = {scope: walk.ids.fresh(str(scope.frame)) for scope in reversed(walk.scopes[1:])}
+        names: dict[Scope | str, str] = {
+            scope: walk.ids.fresh(str(scope.frame)) for scope in reversed(walk.scopes[1:])
+        }
         members: dict[Hashable, dict[str, list[str]]] = {ROOT: {root: [""]}}
         for number, places in self.members.items():
             members[number] = {names.get(one, str(one)): paths for one, paths in places.items()}
         types = {module.path: module.type_name for module in self.source.modules}
         ids = ids_of(members, types, frozenset(names.values()))
         made = self._made(ids)
-        graphs = {ids[ROOT]: walk.main(), **{ids[number]: self._shared(made[number], number) for number in self.members}}
+        graphs = {
+            ids[ROOT]: walk.main(),
+            **{ids[number]: self._shared(made[number], number) for number in self.members},
+        }
         bodies = {one: ids[number] for one, number in self.classes.items() if isinstance(one, str)}
-        return {name: _with_bodies(graph, bodies) for name, graph in graphs.items()} if bodies else graphs
+        return (
+            {name: _with_bodies(graph, bodies) for name, graph in graphs.items()}
+            if bodies
+            else graphs
+        )
 
     def _made(self, ids: Mapping[Hashable, str]) -> dict[int, Graph]:
         # The body of the first member of each class, with calls of the kept bodies.
-        made = {self.classes[one]: self.source.graphs[one] for one in self.classes if isinstance(one, str) and self._stays(one)}
+        made = {
+            self.classes[one]: self.source.graphs[one]
+            for one in self.classes
+            if isinstance(one, str) and self._stays(one)
+        }
         fresh = Names(self.walk.values)
         for scope in reversed(self.walk.scopes[1:]):
             number = self.classes[scope]
@@ -222,7 +252,12 @@ ROOT = "root"
 
 
 def _with_bodies(graph: Graph, bodies: Mapping[str, str]) -> Graph:
-    return graph.with_nodes([node.calling(lambda name: bodies[name]) if bodies_run_by(node) else node for node in graph.nodes])
+    return graph.with_nodes(
+        [
+            node.calling(lambda name: bodies[name]) if bodies_run_by(node) else node
+            for node in graph.nodes
+        ]
+    )
 
 
 def _innermost_first(scopes: Sequence[Scope]) -> list[Scope]:

@@ -44,7 +44,10 @@ def gather(program: Program, flat: Collection[Frame]) -> tuple[list[Node], list[
         UnsupportedProgram: a call with a preserved signature cannot be contiguous.
     """
     nodes = list(program.main.nodes)
-    stacks = [tuple([frame for frame in node.stack if frame not in flat]) if flat else node.stack for node in nodes]
+    stacks = [
+        tuple([frame for frame in node.stack if frame not in flat]) if flat else node.stack
+        for node in nodes
+    ]
     before = dependencies(program, program.main)
     order: list[int] = []
     dissolved: Calls = dict.fromkeys(flat)
@@ -54,13 +57,20 @@ def gather(program: Program, flat: Collection[Frame]) -> tuple[list[Node], list[
         if depth < 0:
             order.extend(run)
             continue
-        for members, is_call in reversed(_arrange(run, depth, stacks, before, program.call_signatures, dissolved)):
+        for members, is_call in reversed(
+            _arrange(run, depth, stacks, before, program.call_signatures, dissolved)
+        ):
             todo.append((members, depth + 1 if is_call else -1))
     return [nodes[number] for number in order], list(dissolved)
 
 
 def _arrange(
-    run: list[int], depth: int, stacks: list[Stack], before: list[list[int]], preserved: Collection[Frame], dissolved: Calls
+    run: list[int],
+    depth: int,
+    stacks: list[Stack],
+    before: list[list[int]],
+    preserved: Collection[Frame],
+    dissolved: Calls,
 ) -> list[tuple[list[int], bool]]:
     items = {number: _item(number, depth, stacks) for number in run}
     edges = _item_edges(run, items, before)
@@ -81,7 +91,10 @@ def _item(number: int, depth: int, stacks: Sequence[Stack]) -> Item:
 
 def _torn(edges: Edges, preserved: Collection[Frame]) -> Calls:
     # The calls in one dependency cycle, without the preserved ones.
-    calls = sorted([item for item in _circle(edges) if isinstance(item, Frame)], key=lambda frame: (frame.path, frame.call))
+    calls = sorted(
+        [item for item in _circle(edges) if isinstance(item, Frame)],
+        key=lambda frame: (frame.path, frame.call),
+    )
     torn = dict.fromkeys([call for call in calls if call not in preserved])
     if calls and not torn:
         frame = calls[0]
@@ -148,8 +161,12 @@ def _not_allowed(program: Program, fuel: Fuel, flat: Collection[Frame]) -> Colle
     # The calls that stay flat because the fuel does not suffice; they are extracted in the order of their last nodes.
     ends: dict[Frame, tuple[int, int]] = {}
     for number, node in enumerate(program.main.nodes if fuel.limited else ()):
-        ends.update({frame: (number, -depth) for depth, frame in enumerate(node.stack) if frame not in flat})
-    return [frame for frame in sorted(ends, key=ends.__getitem__) if not fuel.burn("cut out", frame)]
+        ends.update(
+            {frame: (number, -depth) for depth, frame in enumerate(node.stack) if frame not in flat}
+        )
+    return [
+        frame for frame in sorted(ends, key=ends.__getitem__) if not fuel.burn("cut out", frame)
+    ]
 
 
 @transformation(
@@ -199,7 +216,9 @@ def outline(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
         return program
     walk = walked(program)
     refused = _not_allowed(program, fuel, walk.flat)
-    return _contiguous_walk(program, [*walk.flat, *refused]).program() if refused else walk.program()
+    return (
+        _contiguous_walk(program, [*walk.flat, *refused]).program() if refused else walk.program()
+    )
 
 
 def walked(program: Program) -> Walk:
@@ -215,7 +234,9 @@ def walked(program: Program) -> Walk:
     if flat := walk.flat:
         message = f"the call{'s'[: len(flat) > 1]} {', '.join(map(str, flat))} stay{'s'[: len(flat) == 1]}"
         warnings.warn(
-            escaped(f"{message} flat in the caller, because other nodes must run in between"), FlatCallWarning, stacklevel=2
+            escaped(f"{message} flat in the caller, because other nodes must run in between"),
+            FlatCallWarning,
+            stacklevel=2,
         )
     return walk
 

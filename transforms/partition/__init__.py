@@ -10,4 +10,11 @@ from .boundary_values import move_non_tensor_nodes, relay_skips
 from .cut import join
 from .split import split_balanced, split_by_module, split_by_tags
 
-__all__ = ["join", "move_non_tensor_nodes", "relay_skips", "split_balanced", "split_by_module", "split_by_tags"]
+__all__ = [
+    "join",
+    "move_non_tensor_nodes",
+    "relay_skips",
+    "split_balanced",
+    "split_by_module",
+    "split_by_tags",
+]

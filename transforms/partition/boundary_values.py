@@ -28,7 +28,10 @@ from .placement import Placing
 @transformation(
     proven=True,
     forgets={"deduplicated"},
-    laws=["every part accepts only results of the part before it", "every part computes the same values as before"],
+    laws=[
+        "every part accepts only results of the part before it",
+        "every part computes the same values as before",
+    ],
 )
 def relay_skips(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
     """Relay values that skip parts, so that each part uses only results of the previous one.
@@ -85,7 +88,11 @@ def relay_skips(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
         first = {name: current(name) for name in part.node.refs()}
         body, args = program.graphs[part.graph], list(replace_refs(part.node.args, first))
         inputs, inner = list(body.inputs), body.names()
-        results = {output: name for output, name in zip(part.outputs, part.given, strict=True) if name is not None}
+        results = {
+            output: name
+            for output, name in zip(part.outputs, part.given, strict=True)
+            if name is not None
+        }
         for value in values:
             arg = current(value)
             if arg not in args:
@@ -109,7 +116,10 @@ def relay_skips(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
     last = {name: current(name) for name in program.main.output_refs()}
     returned = dict(_returned(program, chain))
     original = {name: Ref(chain.value(name)) for name in last}
-    output = [replace_refs(arg, last if at in returned else original) for at, arg in enumerate(program.main.output)]
+    output = [
+        replace_refs(arg, last if at in returned else original)
+        for at, arg in enumerate(program.main.output)
+    ]
     graphs[program.root] = evolve(program.main, nodes=tuple(nodes), output=tuple(output))
     return program.with_graphs(graphs)
 
@@ -121,10 +131,14 @@ def _through(program: Program, chain: Chain, fuel: Fuel) -> list[list[str]]:
     for number, part in enumerate(chain.parts):
         for name in part.node.refs():
             needed[chain.value(name)] = number
-    needed.update(dict.fromkeys([value for _, value in _returned(program, chain)], len(chain.parts)))
+    needed.update(
+        dict.fromkeys([value for _, value in _returned(program, chain)], len(chain.parts))
+    )
     found: list[list[str]] = [[] for _ in chain.parts]
     for value in program.main.metas:
-        first = chain.makers[value][0] + 1 if value in chain.makers else 0  # the first part takes all inputs
+        first = (
+            chain.makers[value][0] + 1 if value in chain.makers else 0
+        )  # the first part takes all inputs
         last = needed.get(value, 0)
         if first < last and fuel.burn("relay", repr(value)):
             for values in found[first:last]:
@@ -136,15 +150,26 @@ def _returned(program: Program, chain: Chain) -> list[tuple[int, str]]:
     # The user outputs; new contents of buffers and inputs are written back where they are computed.
     specs = program.signature.outputs
     outputs: tuple[Arg, ...] = program.main.output
-    selected = [type(spec) in GIVEN for spec in specs] if len(specs) == len(outputs) else [True] * len(outputs)
+    selected = (
+        [type(spec) in GIVEN for spec in specs]
+        if len(specs) == len(outputs)
+        else [True] * len(outputs)
+    )
     pairs = zip(enumerate(outputs), selected, strict=True)
-    return [(at, chain.value(arg.name)) for (at, arg), is_selected in pairs if is_selected and type(arg) is Ref]
+    return [
+        (at, chain.value(arg.name))
+        for (at, arg), is_selected in pairs
+        if is_selected and type(arg) is Ref
+    ]
 
 
 @transformation(
     proven=True,
     forgets={"deduplicated"},
-    laws=["no number crosses that can be computed where it is used", "tensors are computed in the part in which they were"],
+    laws=[
+        "no number crosses that can be computed where it is used",
+        "tensors are computed in the part in which they were",
+    ],
 )
 def move_non_tensor_nodes(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
     """Compute sizes, shapes and other numbers in the part that uses them, so that only tensors cross part boundaries.
@@ -191,29 +216,45 @@ def move_non_tensor_nodes(program: Program, *, fuel: Fuel = UNLIMITED) -> Progra
     if bodies is None:
         return program
     flat = flat.with_main(flat.main.with_nodes([node for body in bodies for node in body]))
-    placing = Placing(tuple(home), tuple([number for number, body in enumerate(bodies) for _ in body]))
+    placing = Placing(
+        tuple(home), tuple([number for number, body in enumerate(bodies) for _ in body])
+    )
     made = cut(flat, placing, reserved=[node.name for node in program.main.nodes])
     made = outlined_inside(made) if is_outlined(program) else made
     return with_bodies_of(program, made.evolve(facts=program.facts))
 
 
-def _with_copies(whole: Program, flat: Graph, part_of: list[int], paths: list[str], fuel: Fuel) -> list[list[Node]] | None:
+def _with_copies(
+    whole: Program, flat: Graph, part_of: list[int], paths: list[str], fuel: Fuel
+) -> list[list[Node]] | None:
     # The nodes of each part, after copies of numbers that earlier parts computed; None if none is copied.
     home, barred = _movable(whole, part_of)
     names, used = flat.names(), set(flat.output_refs())
     bodies: list[list[Node]] = [[] for _ in paths]
     changed = False
     for part in range(len(paths) - 1, -1, -1):
-        kept = _still_needed([node for node, at in zip(flat.nodes, part_of, strict=True) if at == part], used, home)
-        wanted = dict.fromkeys([name for node in kept for name in node.refs() if home.get(name, part) < part])
-        todo = [name for name in wanted if part not in barred and fuel.burn("compute", repr(name), "in", paths[part])]
-        copied = computed_of(todo, {name: flat.by_name[name] for name, made in home.items() if made < part})
+        kept = _still_needed(
+            [node for node, at in zip(flat.nodes, part_of, strict=True) if at == part], used, home
+        )
+        wanted = dict.fromkeys(
+            [name for node in kept for name in node.refs() if home.get(name, part) < part]
+        )
+        todo = [
+            name
+            for name in wanted
+            if part not in barred and fuel.burn("compute", repr(name), "in", paths[part])
+        ]
+        copied = computed_of(
+            todo, {name: flat.by_name[name] for name, made in home.items() if made < part}
+        )
         instead: dict[str, Arg] = {}
         for node in flat.nodes:
             if node.name in copied and home.get(node.name, part) < part:
                 instead[node.name] = Ref(names.fresh(node.name))
                 copy = node.using(instead)  # without a stack: its module does not run here
-                bodies[part].append(Node(instead[node.name].name, copy.do, copy.args, copy.kwargs, (), copy.meta))
+                bodies[part].append(
+                    Node(instead[node.name].name, copy.do, copy.args, copy.kwargs, (), copy.meta)
+                )
         bodies[part] += [node.using(instead) for node in kept]
         used.update(name for node in bodies[part] for name in node.refs())
         changed = changed or bool(todo)
@@ -236,7 +277,10 @@ def _movable(whole: Program, part_of: list[int]) -> tuple[dict[str, int], set[in
     graph = whole.main
     numbers, effects = numbers_in(graph), node_effects(whole, graph)
     memory = storages(whole, graph, effects)
-    depths = [0, *accumulate(opens - closes for closes, opens in [effect.scope for effect in effects])]
+    depths = [
+        0,
+        *accumulate(opens - closes for closes, opens in [effect.scope for effect in effects]),
+    ]
     written: set[object] = set()
     free: set[str] = set()
     for node, effect, depth in list(zip(graph.nodes, effects, depths[1:], strict=True))[::-1]:
@@ -250,7 +294,9 @@ def _movable(whole: Program, part_of: list[int]) -> tuple[dict[str, int], set[in
     home: dict[str, int] = {}
     formals = {formal.name for formal in graph.inputs}
     for node, part in zip(graph.nodes, part_of, strict=True):
-        if node.name in free and all(name in home or name in formals for name in node.refs() if name in numbers):
+        if node.name in free and all(
+            name in home or name in formals for name in node.refs() if name in numbers
+        ):
             home[node.name] = part
     first: dict[int, int] = {}
     for part, depth in zip(part_of, depths, strict=False):

@@ -32,7 +32,9 @@ PartSets = dict[str, dict[int, None]]
 """The parts of a module or a slot."""
 
 
-def below_parts(flat: Program, split: Program, names: tuple[str, ...], bodies: tuple[str, ...]) -> Program:
+def below_parts(
+    flat: Program, split: Program, names: tuple[str, ...], bodies: tuple[str, ...]
+) -> Program:
     """Return a split program whose state, modules and call signatures are below the parts.
 
     Args:
@@ -46,10 +48,15 @@ def below_parts(flat: Program, split: Program, names: tuple[str, ...], bodies: t
     for name in flat.state.order:
         for part in sorted(parts_of.slots[name]):
             slots[f"{names[part]}.{name}"] = flat.state[name]
-    modules = [*[module for module in flat.modules if not module.path], *[Module(name, PART) for name in names]]
+    modules = [
+        *[module for module in flat.modules if not module.path],
+        *[Module(name, PART) for name in names],
+    ]
     for module in flat.modules:
         found = sorted(parts_of.modules.get(module.path, ()))
-        modules += [Module(f"{names[part]}.{module.path}", module.type_name, module.cell) for part in found]
+        modules += [
+            Module(f"{names[part]}.{module.path}", module.type_name, module.cell) for part in found
+        ]
     signatures = {
         Frame(f"{names[part]}.{frame.path}", frame.call): flat.call_signatures[frame]
         for frame in flat.call_signatures
@@ -59,7 +66,9 @@ def below_parts(flat: Program, split: Program, names: tuple[str, ...], bodies: t
         state=State(tuple(slots), pmap(slots)),
         modules=tuple(modules),
         call_signatures=pmap(signatures),
-        signature=flat.signature.with_slots(lambda slot: f"{names[min(parts_of.slots[slot])]}.{slot}"),
+        signature=flat.signature.with_slots(
+            lambda slot: f"{names[min(parts_of.slots[slot])]}.{slot}"
+        ),
     )
 
 
@@ -85,7 +94,9 @@ class _PartsOf:
             if self.flat.call_signatures:
                 self.calls[frame][part] = None
         read = [do.slot for do in graph.distinct if type(do) is Get]
-        for slot in read + [slot for node in graph.callers for slot in sorted(read_below(self.flat, node))]:
+        for slot in read + [
+            slot for node in graph.callers for slot in sorted(read_below(self.flat, node))
+        ]:
             self.slots[slot][part] = None
             self._reach(slot.rpartition(".")[0], part)
 
@@ -130,7 +141,9 @@ def read_below(flat: Program, node: Node) -> frozenset[str]:
         if name not in seen:
             seen.add(name)
             graph = flat.graphs[name]
-            found.update(joined("", inner.do.slot) for inner in graph.nodes if type(inner.do) is Get)
+            found.update(
+                joined("", inner.do.slot) for inner in graph.nodes if type(inner.do) is Get
+            )
             todo.extend(graph.callees)
     return frozenset(found)
 
@@ -158,7 +171,8 @@ def without_parts(program: Program) -> Program:
             path = original(module.path, names) if module.path else ""
             modules.setdefault(path, evolve(module, path=path))
     signatures = {
-        evolve(frame, path=original(frame.path, names)): program.call_signatures[frame] for frame in program.call_signatures
+        evolve(frame, path=original(frame.path, names)): program.call_signatures[frame]
+        for frame in program.call_signatures
     }
     return program.evolve(
         state=State(tuple(slots), pmap(slots)),
@@ -177,7 +191,9 @@ def outlined_inside(program: Program) -> Program:
     made = outline(inline(program))
     graphs = {name: made.graphs[name] for name in made.order}
     chunks = _chunks(made.main)
-    rank = {name: number for number, name in enumerate([formal.name for formal in made.main.inputs])}
+    rank = {
+        name: number for number, name in enumerate([formal.name for formal in made.main.inputs])
+    }
     ids, names = Names(made.graphs), Names([*rank, *(node.name for node in made.main.nodes)])
     nodes: list[Node] = []
     for part in parts(program):
@@ -185,7 +201,11 @@ def outlined_inside(program: Program) -> Program:
         if chunk is None:  # the part had no nodes
             graph = ids.fresh(part.graph)
             graphs[graph] = program.graphs[part.graph]
-            chunk = [evolve(part.node, name=names.fresh(part.node.name), do=Call(Frame(part.name), graph))]
+            chunk = [
+                evolve(
+                    part.node, name=names.fresh(part.node.name), do=Call(Frame(part.name), graph)
+                )
+            ]
         else:
             chunk[0] = _in_order(chunk[0], graphs, rank)
         for node in chunk:
@@ -207,7 +227,13 @@ def with_bodies_of(before: Program, after: Program) -> Program:
     >>> with_bodies_of(old, new).main is old.main
     True
     """
-    return after.with_graphs({name: before.graphs[name] for name in after.order if before.graphs.get(name) == after.graphs[name]})
+    return after.with_graphs(
+        {
+            name: before.graphs[name]
+            for name in after.order
+            if before.graphs.get(name) == after.graphs[name]
+        }
+    )
 
 
 def _chunks(graph: Graph) -> dict[str, list[Node]]:
@@ -228,7 +254,9 @@ def _in_order(node: Node, graphs: dict[str, Graph], rank: dict[str, int]) -> Nod
     order = sorted(range(len(node.args)), key=lambda index: rank[node.args[index].name])
     if order == list(range(len(order))):
         return node
-    graphs[node.do.graph] = body.with_nodes(body.nodes, inputs=tuple([body.inputs[index] for index in order]))
+    graphs[node.do.graph] = body.with_nodes(
+        body.nodes, inputs=tuple([body.inputs[index] for index in order])
+    )
     return node.evolve(args=tuple([node.args[index] for index in order]))
 
 
@@ -250,7 +278,11 @@ def cut(program: Program, placing: Placing, *, reserved: Iterable[str] = ()) -> 
     graph, users = program.main, program.main.users
     part_of = dict(zip([node.name for node in graph.nodes], placing.of, strict=True))
     # A read keeps its name in the first part that uses it, which also returns it for the root.
-    first = {name: min([part_of[user] for user in users[name]]) for name, part in part_of.items() if part == READ}
+    first = {
+        name: min([part_of[user] for user in users[name]])
+        for name, part in part_of.items()
+        if part == READ
+    }
     part_of.update(first)
     bodies = [_Body() for _ in placing.names]
     for node, part in zip(graph.nodes, part_of.values(), strict=True):
@@ -265,7 +297,10 @@ def cut(program: Program, placing: Placing, *, reserved: Iterable[str] = ()) -> 
     ids = Names(program.graphs)
     graphs = {name: program.graphs[name] for name in program.order[1:]}
     # Reads choose their names before calls do.
-    made = [_with_reads(graph, body.nodes, part, first, again, names) for part, body in enumerate(bodies)]
+    made = [
+        _with_reads(graph, body.nodes, part, first, again, names)
+        for part, body in enumerate(bodies)
+    ]
     nodes: list[Node] = []
     for tag, body, inside in zip(placing.names, bodies, made, strict=True):
         inputs = sorted(body.inputs, key=rank.__getitem__)
@@ -275,10 +310,14 @@ def cut(program: Program, placing: Placing, *, reserved: Iterable[str] = ()) -> 
         name = ids.fresh(tag)
         graphs[name] = Graph(formals, tuple(inside), refs[0] if len(refs) == 1 else refs)
         nodes += call_nodes(Call(Frame(tag), name), inputs, outputs, names, metas)
-    return program.evolve(graphs=pmap({program.root: Graph(graph.inputs, tuple(nodes), graph.output), **graphs}))
+    return program.evolve(
+        graphs=pmap({program.root: Graph(graph.inputs, tuple(nodes), graph.output), **graphs})
+    )
 
 
-def _record_crossings(graph: Graph, bodies: list[_Body], home: dict[str, int], first: dict[str, int]) -> None:
+def _record_crossings(
+    graph: Graph, bodies: list[_Body], home: dict[str, int], first: dict[str, int]
+) -> None:
     # The values that cross boundaries: reads do not.
     for name, uses in graph.users.items():
         for user in uses if name not in first else ():
@@ -291,7 +330,9 @@ def _record_crossings(graph: Graph, bodies: list[_Body], home: dict[str, int], f
             bodies[home[name]].outputs[name] = None
 
 
-def _with_reads(graph: Graph, nodes: list[Node], part: int, first: dict[str, int], again: set[str], names: Names) -> list[Node]:
+def _with_reads(
+    graph: Graph, nodes: list[Node], part: int, first: dict[str, int], again: set[str], names: Names
+) -> list[Node]:
     # The nodes of a part, with its own reads of state that an earlier part reads, too.
     found, reads = list[Node](), dict[str, Arg]()
     for node in nodes:
@@ -314,7 +355,10 @@ OF_CALLS = frozenset({"stacks", "scopes", "call-labels", "boundaries"})
     proven=True,
     forgets={"split", "deduplicated"},
     inverse="split_by_tags",
-    laws=["it restores the program before the split, with its nodes in a legal order", "no name contains a part"],
+    laws=[
+        "it restores the program before the split, with its nodes in a legal order",
+        "no name contains a part",
+    ],
 )
 def join(program: Program) -> Program:
     """Join the parts of a split program.
@@ -408,7 +452,9 @@ def one_read_each(flat: Program) -> Program:
     (Ref(name='v'),)
     """
     gone: dict[str, Arg] = {}
-    for reads in grouped([(node.do.slot, node) for node in flat.main.nodes if type(node.do) is Get]).values():
+    for reads in grouped(
+        [(node.do.slot, node) for node in flat.main.nodes if type(node.do) is Get]
+    ).values():
         first: dict[Stack, str] = {}
         for node in reads if len(reads) > 1 else ():
             name = first.setdefault(node.stack, node.name)

@@ -57,19 +57,30 @@ def checked_tags(tags: Any) -> tuple[str, ...]:
     ('a', 'b')
     """
     if isinstance(tags, str) or not isinstance(tags, Iterable):
-        raise TypeError(f"tags is a sequence of strings, one for each part in the order in which they run, not {tags!r}")
+        raise TypeError(
+            f"tags is a sequence of strings, one for each part in the order in which they run, not {tags!r}"
+        )
     found: tuple[Any, ...] = tuple(tags)
     for tag in found:
         if type(tag) is not str:
-            raise TypeError(f"a tag is a string, the name of the part; {tag!r} is a {type(tag).__name__}")
-        if not tag or any(mark in tag for mark in "./@#") or hasattr(torch.nn.Module, tag) or tag == "training":
+            raise TypeError(
+                f"a tag is a string, the name of the part; {tag!r} is a {type(tag).__name__}"
+            )
+        if (
+            not tag
+            or any(mark in tag for mark in "./@#")
+            or hasattr(torch.nn.Module, tag)
+            or tag == "training"
+        ):
             raise PartitionError(
                 f"{tag!r} cannot be the name of a part, which is a separate module: use a name that is not an attribute of "
                 "torch.nn.Module, without any of the characters . / @ #"
             )
     if not found or len(set(found)) < len(found):
         twice = sorted({tag for tag in found if found.count(tag) > 1})
-        raise PartitionError(f"tags names each part once; {'pass at least one' if not found else f'{twice} are repeated'}")
+        raise PartitionError(
+            f"tags names each part once; {'pass at least one' if not found else f'{twice} are repeated'}"
+        )
     return found
 
 
@@ -113,7 +124,9 @@ def wanted_tags(program: Program, tags: Sequence[str], tag_of: TagOf) -> list[in
         tag = None if follows(node, graph) else tag_for(node)
         number = None if tag is None else numbers.get(tag) if type(tag) is str else None
         if tag is not None and number is None:
-            raise PartitionError(f"{shown(node)} has the tag {tag!r}, which is not one of the tags {list(tags)}")
+            raise PartitionError(
+                f"{shown(node)} has the tag {tag!r}, which is not one of the tags {list(tags)}"
+            )
         found.append(number)
     return found
 
@@ -142,8 +155,12 @@ def _by_mapping(program: Program, tag_of: Mapping[str, str]) -> Callable[[Node],
     nodes, modules = program.main.by_name, module_paths(program)
     for key in tag_of:
         if key not in nodes and key not in modules:
-            message = "which is neither the name of a node of the flat program nor the path of a module"
-            raise PartitionError(f"tag_of has the key {key!r}, {message}{did_you_mean(key, {*modules, *nodes})}")
+            message = (
+                "which is neither the name of a node of the flat program nor the path of a module"
+            )
+            raise PartitionError(
+                f"tag_of has the key {key!r}, {message}{did_you_mean(key, {*modules, *nodes})}"
+            )
         if key in nodes and key in modules and ByModule({key: key})(nodes[key]) is None:
             raise PartitionError(
                 f"tag_of has the key {key!r}, which is the name of a node that is not in the module {key!r}: "
@@ -168,7 +185,12 @@ def module_paths(program: Program) -> frozenset[str]:
 
 
 def backward_edge(
-    program: Program, tags: Sequence[str], wanted: Sequence[int | None], before: list[list[int]], low: Sequence[int], number: int
+    program: Program,
+    tags: Sequence[str],
+    wanted: Sequence[int | None],
+    before: list[list[int]],
+    low: Sequence[int],
+    number: int,
 ) -> str:
     """Return the message for a node that is in an earlier part than one of its dependencies.
 
@@ -189,9 +211,18 @@ def backward_edge(
     path.reverse()
     effects = node_effects(program, program.main)
     first, last = tags[low[path[0]]], tags[tag]
-    steps = [f"    {shown(nodes[two])} {_why(nodes[one], effects[one], nodes[two], effects[two])}" for one, two in pairwise(path)]
+    steps = [
+        f"    {shown(nodes[two])} {_why(nodes[one], effects[one], nodes[two], effects[two])}"
+        for one, two in pairwise(path)
+    ]
     head = f"{shown(nodes[number])} has the tag {last!r}, which comes before {first!r}, but it depends on {shown(nodes[path[0]])}"
-    return "\n".join([f"{head} of {first!r}:", *steps, f"put {first!r} before {last!r} in the tags, or tag differently"])
+    return "\n".join(
+        [
+            f"{head} of {first!r}:",
+            *steps,
+            f"put {first!r} before {last!r} in the tags, or tag differently",
+        ]
+    )
 
 
 def _why(node: Node, first_effect: NodeEffects, later: Node, effect: NodeEffects) -> str:
@@ -229,7 +260,11 @@ def found_units(program: Program) -> Units:
     []
     """
     graph = program.main
-    units = _regions(graph.nodes) if any(type(do) is Op and do.effects.scope for do in graph.distinct) else []
+    units = (
+        _regions(graph.nodes)
+        if any(type(do) is Op and do.effects.scope for do in graph.distinct)
+        else []
+    )
     return _disjoint(units + (_preserved(program) if len(program.call_signatures) else []))
 
 
@@ -255,7 +290,12 @@ def _regions(nodes: Sequence[Node]) -> Units:
         if scope > 0 and depth == 0:
             found.append((f"the region that {shown(node)} opens", []))
         depth += scope
-        if (depth > 0 or scope < 0) and found and type(node.do) is not Get and not is_boundary(node):
+        if (
+            (depth > 0 or scope < 0)
+            and found
+            and type(node.do) is not Get
+            and not is_boundary(node)
+        ):
             found[-1][1].append(number)
     return found
 
@@ -270,10 +310,15 @@ def _preserved(program: Program) -> Units:
         frame = known[node.stack]
         if frame is not None and type(node.do) is not Get:
             units.setdefault(frame, []).append(number)
-    return [(f"{frame}, whose call signature was preserved,", members) for frame, members in units.items()]
+    return [
+        (f"{frame}, whose call signature was preserved,", members)
+        for frame, members in units.items()
+    ]
 
 
-def with_units(units: Units, nodes: Sequence[Node], wanted: list[int | None], tags: Sequence[str]) -> list[int | None]:
+def with_units(
+    units: Units, nodes: Sequence[Node], wanted: list[int | None], tags: Sequence[str]
+) -> list[int | None]:
     """Return the tags, where all nodes of a unit have the tag of the unit.
 
     Args:
@@ -287,10 +332,17 @@ def with_units(units: Units, nodes: Sequence[Node], wanted: list[int | None], ta
     """
     found = list(wanted)
     for what, members in units:
-        chosen = {found[number]: number for number in reversed(members) if found[number] is not None}
+        chosen = {
+            found[number]: number for number in reversed(members) if found[number] is not None
+        }
         if len(chosen) > 1:
-            tagged = " and ".join(f"{shown(nodes[number])} {tags[tag or 0]!r}" for tag, number in sorted(chosen.items()))
-            raise PartitionError(f"{what} would be cut, but must be in one part: its nodes have several tags: {tagged}")
+            tagged = " and ".join(
+                f"{shown(nodes[number])} {tags[tag or 0]!r}"
+                for tag, number in sorted(chosen.items())
+            )
+            raise PartitionError(
+                f"{what} would be cut, but must be in one part: its nodes have several tags: {tagged}"
+            )
         for tag in chosen:
             for number in members:
                 found[number] = tag
@@ -343,12 +395,18 @@ def place(program: Program, tags: tuple[str, ...], tag_of: TagOf) -> Placing:
     # A unit without a tag goes to the part of its last dependency, or without one to the first part that depends on it.
     low = _raised([NONE if tag is None else tag for tag in wanted], unit, before)
     for number, tag in enumerate(wanted):
-        if tag is not None and low[number] > tag and any(low[other] > tag for other in before[number]):
+        if (
+            tag is not None
+            and low[number] > tag
+            and any(low[other] > tag for other in before[number])
+        ):
             raise PartitionError(backward_edge(program, tags, wanted, before, low, number))
     is_read = [type(node.do) is Get and node.name in users for node in nodes]
     if any(part == NONE and not read for part, read in zip(low, is_read, strict=True)):
         low = _raised([max(part, 0) for part in _from_users(low, unit, before)], unit, before)
-    return Placing(tags, tuple([READ if read else part for read, part in zip(is_read, low, strict=True)]))
+    return Placing(
+        tags, tuple([READ if read else part for read, part in zip(is_read, low, strict=True)])
+    )
 
 
 def _raised(start: list[int], unit: list[int], before: list[list[int]]) -> list[int]:
@@ -360,7 +418,9 @@ def _raised(start: list[int], unit: list[int], before: list[list[int]]) -> list[
             part = max([part_of[unit[other]] for other in earlier]) if earlier else NONE
             if part > part_of[unit[number]]:
                 part_of[unit[number]] = part
-                again = again or unit[number] != number  # other nodes of its unit may have users before it
+                again = (
+                    again or unit[number] != number
+                )  # other nodes of its unit may have users before it
     return [part_of[first] for first in unit]
 
 

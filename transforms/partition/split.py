@@ -50,7 +50,9 @@ def balanced(sizes: Sequence[float], depths: Sequence[int], parts: int) -> list[
     ends: list[int] = []
     start = 0
     for left in range(parts - 1, 0, -1):
-        fits = [end for end in range(start + 1, reach[start] + 1) if need[end] <= left <= count - end]
+        fits = [
+            end for end in range(start + 1, reach[start] + 1) if need[end] <= left <= count - end
+        ]
         # The ideal is an equal share of the rest; everything is multiplied by the number of shares.
         share, shares = sums[count] - sums[start], left + 1
         off = {end: abs((sums[end] - sums[start]) * shares - share) for end in fits}
@@ -95,7 +97,10 @@ def _reach(sums: Sequence[int], start: int, bound: int) -> int:
     ],
 )
 def split_by_tags(
-    program: Program, tags: Sequence[str], *, tag_of: Mapping[str, str] | Callable[[Node], str | None] | None = None
+    program: Program,
+    tags: Sequence[str],
+    *,
+    tag_of: Mapping[str, str] | Callable[[Node], str | None] | None = None,
 ) -> Program:
     """Split a program into parts, one for each tag.
 
@@ -146,7 +151,11 @@ def split_by_tags(
     names = checked_tags(tags)
     flat, outlined = joined_flat(program)
     placing = place(flat, names, tag_of)
-    made = cut(flat, placing, reserved=() if part_names(program) else [node.name for node in program.main.nodes])
+    made = cut(
+        flat,
+        placing,
+        reserved=() if part_names(program) else [node.name for node in program.main.nodes],
+    )
     bodies = tuple([node.do.graph for node in made.main.callers if type(node.do) is Call])
     made = below_parts(flat, made, placing.names, bodies)
     if outlined:
@@ -189,8 +198,12 @@ def split_by_module(program: Program, modules: Mapping[str, str]) -> Program:
     known = module_paths(joined_flat(program)[0])
     for path in modules:
         if path not in known:
-            raise PartitionError(f"split_by_module: {path!r} is not the path of a module{did_you_mean(path, known)}")
-    return split_by_tags(program, tuple(dict.fromkeys(modules.values())), tag_of=ByModule(dict(modules)))
+            raise PartitionError(
+                f"split_by_module: {path!r} is not the path of a module{did_you_mean(path, known)}"
+            )
+    return split_by_tags(
+        program, tuple(dict.fromkeys(modules.values())), tag_of=ByModule(dict(modules))
+    )
 
 
 Cost = Literal["bytes", "flops"] | Callable[[Node], float]
@@ -235,10 +248,16 @@ def split_balanced(program: Program, k: int, *, cost: Cost = "bytes") -> Program
     """
     a_program(program, "split_balanced", k=k)
     if type(k) is not int:
-        raise TypeError(f"split_balanced: k is the number of parts, an int, not a {type(k).__name__}")
+        raise TypeError(
+            f"split_balanced: k is the number of parts, an int, not a {type(k).__name__}"
+        )
     flat, _ = joined_flat(program)
     graph = flat.main
-    items = [number for number, node in enumerate(graph.nodes) if type(node.do) is not Get and not follows(node, graph)]
+    items = [
+        number
+        for number, node in enumerate(graph.nodes)
+        if type(node.do) is not Get and not follows(node, graph)
+    ]
     segments = _segments(flat, items)
     if not 1 <= k <= len(segments):
         raise PartitionError(
@@ -255,7 +274,9 @@ def split_balanced(program: Program, k: int, *, cost: Cost = "bytes") -> Program
     for number, segment in enumerate(segments):
         part += number == ends[part]
         of.update((nodes[item].name, f"stage{part}") for item in segment)
-    return split_by_tags(program, tuple([f"stage{number}" for number in range(k)]), tag_of=_Chosen(of))
+    return split_by_tags(
+        program, tuple([f"stage{number}" for number in range(k)]), tag_of=_Chosen(of)
+    )
 
 
 def _shared(left: Node, right: Node) -> int:
@@ -265,7 +286,9 @@ def _shared(left: Node, right: Node) -> int:
 
 def _segments(flat: Program, items: list[int]) -> list[list[int]]:
     # Runs of nodes that cannot be cut.
-    spans = sorted([(members[0], members[-1]) for _, members in found_units(flat) if members], reverse=True)
+    spans = sorted(
+        [(members[0], members[-1]) for _, members in found_units(flat) if members], reverse=True
+    )
     segments: list[list[int]] = []
     until = -1
     for number in items:
@@ -287,19 +310,25 @@ def _costs(flat: Program, cost: Any, items: list[int]) -> list[float]:
             f'split_balanced: cost={cost!r}: pass "bytes", "flops" or a function of a node'
         )
     if not callable(cost):
-        raise TypeError(f'split_balanced: cost is "bytes", "flops" or a function of a node, not a {type(cost).__name__}')
+        raise TypeError(
+            f'split_balanced: cost is "bytes", "flops" or a function of a node, not a {type(cost).__name__}'
+        )
     found = [0.0] * len(flat.main.nodes)
     for number in items:
         value: Any = cost(node := flat.main.nodes[number])
         if not isinstance(value, int | float) or not 0 <= value < float("inf"):
-            raise ValueError(f"split_balanced: cost returns {value!r} for node {node.name!r}; return a number of at least 0")
+            raise ValueError(
+                f"split_balanced: cost returns {value!r} for node {node.name!r}; return a number of at least 0"
+            )
         found[number] = value
     return found
 
 
 def _flops(graph: Graph) -> list[float]:
     # Run operators on tensors without contents; one that cannot run there counts 0, as in torch's own counter.
-    from torch.utils.flop_counter import FlopCounterMode  # here, because it is slow to import and rarely used
+    from torch.utils.flop_counter import (
+        FlopCounterMode,
+    )  # here, because it is slow to import and rarely used
 
     metas, found = graph.metas, list[float]()
 
@@ -314,10 +343,15 @@ def _flops(graph: Graph) -> list[float]:
 
     for node in graph.nodes:
         counter = FlopCounterMode(display=False)
-        target: Any = node.do.target if type(node.do) is Op and node.do.name.startswith("aten.") else None
+        target: Any = (
+            node.do.target if type(node.do) is Op and node.do.name.startswith("aten.") else None
+        )
         if isinstance(target, OpOverload) and node.refs():
             with contextlib.suppress(Exception), torch.no_grad(), counter:
-                args, kwargs = thawed(node.args, operand), {key: thawed(arg, operand) for key, arg in node.kwargs}
+                args, kwargs = (
+                    thawed(node.args, operand),
+                    {key: thawed(arg, operand) for key, arg in node.kwargs},
+                )
                 target(*args, **kwargs)
         found.append(counter.get_total_flops())
     return found
@@ -330,9 +364,16 @@ def _parameter_bytes(flat: Program) -> list[float]:
     found: list[float] = []
     for node in nodes:
         size = 0
-        for name in [*(slots[name] for name in node.refs() if name in slots), *sorted(read_below(flat, node))]:
+        for name in [
+            *(slots[name] for name in node.refs() if name in slots),
+            *sorted(read_below(flat, node)),
+        ]:
             slot = state[name]
-            if slot.kind is SlotKind.PARAMETER and slot.cell not in counted and isinstance(slot.value, torch.Tensor):
+            if (
+                slot.kind is SlotKind.PARAMETER
+                and slot.cell not in counted
+                and isinstance(slot.value, torch.Tensor)
+            ):
                 counted.add(slot.cell)
                 size += slot.value.numel() * slot.value.element_size()
         found.append(size)

@@ -45,7 +45,12 @@ class Sweep:
 
     def __init__(self, work: Application, name: str) -> None:
         self.work, self.name, self.fakes = work, name, work.fakes
-        self.program, self.pending, self.fuel, self.hits = work.program, work.pending, work.fuel, work.hits[name]
+        self.program, self.pending, self.fuel, self.hits = (
+            work.program,
+            work.pending,
+            work.fuel,
+            work.hits[name],
+        )
         self.graph = work.program.graphs[name]
         self.classes: Mapping[str, int] = {}
         """The class of each instance, if they disagree: the walk stops there, and continues after the split."""
@@ -81,7 +86,9 @@ class Sweep:
     def run(self) -> Graph:
         """Return the graph after the rules; the same object if none matched."""
         wanted = {id(do) for do in self.graph.distinct if id(root_of(do)) in self.work.by_id}
-        candidates = [node.name for node in self.graph.nodes if id(node.do) in wanted] if wanted else []
+        candidates = (
+            [node.name for node in self.graph.nodes if id(node.do) in wanted] if wanted else []
+        )
         for at in reversed(candidates) if self.work.is_top_down else candidates:
             self.at, todo = at, [at]
             while todo and not self.fuel.refused and not self.classes:
@@ -89,11 +96,20 @@ class Sweep:
                 todo += reversed(self._rewritten(name)) if name in self.draft.nodes else ()
         if not candidates or not self.draft.is_changed:
             return self.graph
-        nodes, new = self.draft.nodes, [name for names in self.draft.made.values() for name in names]
-        self.again = [name for name in (*candidates, *new) if name in nodes and id(root_of(nodes[name].do)) in self.work.by_id]
+        nodes, new = (
+            self.draft.nodes,
+            [name for names in self.draft.made.values() for name in names],
+        )
+        self.again = [
+            name
+            for name in (*candidates, *new)
+            if name in nodes and id(root_of(nodes[name].do)) in self.work.by_id
+        ]
         if not self.again:
             self.left.clear()  # the skipped matches were removed later
-        self.__dict__.pop("legality", None)  # it refers to the walk: without this cycle the walk is freed at once
+        self.__dict__.pop(
+            "legality", None
+        )  # it refers to the walk: without this cycle the walk is freed at once
         return self.draft.graph()
 
     def _rewritten(self, name: str) -> list[str]:
@@ -113,23 +129,35 @@ class Sweep:
         key = root, len(self._present)
         if key not in self._rules:
             several = self.work.by_id.get(root, ())
-            self._rules[key] = [rule for rule in several if not any(map(self._present.isdisjoint, rule.needs))]
+            self._rules[key] = [
+                rule for rule in several if not any(map(self._present.isdisjoint, rule.needs))
+            ]
         return self._rules[key]
 
     def _users_of(self, name: str) -> list[Node]:
         # Those before the current node of the graph.
         nodes, position = self.draft.nodes, self.graph.position
         users = [nodes[user] for user in self.graph.users.get(name, ()) if user in nodes]
-        return [user for user in users if position[user.name] < position[self.at] and name in user.refs()]
+        return [
+            user
+            for user in users
+            if position[user.name] < position[self.at] and name in user.refs()
+        ]
 
     def _applied(self, rule: Any, found: Found) -> list[str] | None:
         # The names of the new nodes to visit; None if the match is skipped, or the instances disagree.
         places = self._places(rule, found)
         first, draft = places[0], self.draft
         root, roots, notes = first.root, first.found.roots, first.notes
-        if self.classes or notes.nodes is None or not self.fuel.burn("apply", rule.name, "at", root.name, graph=self.name):
+        if (
+            self.classes
+            or notes.nodes is None
+            or not self.fuel.burn("apply", rule.name, "at", root.name, graph=self.name)
+        ):
             return None
-        self.hits.add(rule.name, root, roots if rule.keeps_inner else first.found.distinct, notes.nodes)
+        self.hits.add(
+            rule.name, root, roots if rule.keeps_inner else first.found.distinct, notes.nodes
+        )
         self.has_tensors |= any(map(has_constants, notes.nodes))
         for path, place in zip(self.paths, cycle(places)):  # one serves all instances
             self.pending.change(path, place.notes.added, place.notes.dropped)
@@ -140,10 +168,16 @@ class Sweep:
             if result.name not in made:
                 draft.add_origin(result.name, origin_of_match(first, rule.name))
         # Reads of dropped state are removed with the match, if nothing else uses them; they do not block it.
-        gone = notes.inner | {name: draft.nodes[name] for name in notes.reads if name in draft.nodes}
+        gone = notes.inner | {
+            name: draft.nodes[name] for name in notes.reads if name in draft.nodes
+        }
         for old, result in zip(roots, notes.results, strict=True):
             draft.replace(old.name, result, gone)
-        return [one for one, key in made.items() if key in self.work.by_id and one in draft.nodes and notes.before == root.name]
+        return [
+            one
+            for one, key in made.items()
+            if key in self.work.by_id and one in draft.nodes and notes.before == root.name
+        ]
 
     # -- replacements -----------------------------------------------------------------------------------------------------------
 
@@ -154,20 +188,33 @@ class Sweep:
         if not first.notes.by_instance or len(self.paths) == 1:
             return [first]
         used = [node.name for node in first.notes.nodes or ()]
-        others = [self._place(rule, found, number, names.without(used)) for number in range(1, len(self.paths))]
+        others = [
+            self._place(rule, found, number, names.without(used))
+            for number in range(1, len(self.paths))
+        ]
         codes = [place.notes.code for place in (first, *others)]
         if any(code != codes[0] for code in codes):
-            self.classes = {path: codes.index(code) for path, code in zip(self.paths, codes, strict=True)}
+            self.classes = {
+                path: codes.index(code) for path, code in zip(self.paths, codes, strict=True)
+            }
         return [first, *others]
 
     def _place(self, rule: Any, found: Found, instance: int, names: Names) -> Match:
-        place = Match(self, common_prefix([node.stack for node in found.nodes]), instance, found, rule.variables)
+        place = Match(
+            self,
+            common_prefix([node.stack for node in found.nodes]),
+            instance,
+            found,
+            rule.variables,
+        )
         try:
             self._replace(rule, place, names)
         except Skip as reason:
             self.left.append(Left(rule.name, found.nodes[0], str(reason), self.name))
         except Exception as error:
-            where = f"at {place_of(found.nodes[0])}" + (f" in the body {self.name!r}" if self.name else "")
+            where = f"at {place_of(found.nodes[0])}" + (
+                f" in the body {self.name!r}" if self.name else ""
+            )
             error.add_note(f"in rule {rule.name}, {where}")
             raise
         return place
@@ -179,7 +226,11 @@ class Sweep:
         if not place.holds(rule.where):
             raise Skip(CONDITION)
         template, sources = self._template(rule, place)
-        root, roots, has_values = found.nodes[0], found.roots, not (template.makes_sizes or self.name in self.work.inside)
+        root, roots, has_values = (
+            found.nodes[0],
+            found.roots,
+            not (template.makes_sizes or self.name in self.work.inside),
+        )
         meta = meta_of(root, origin_of_match(place, rule.name))
         nodes, results = template.at(root, place.stack, sources, names, meta, has_values=has_values)
         if type(root.do) is Call:
@@ -200,7 +251,9 @@ class Sweep:
         key = rule, tuple(chosen), operands_key(values, refs, place.val)
         if (template := self.work.templates.get(key)) is not None:
             return template, [*map(Ref, refs), *template.sources[len(refs) :]]
-        is_plain = not place.operands.by_source and not any(isinstance(value, Through) for value in values)
+        is_plain = not place.operands.by_source and not any(
+            isinstance(value, Through) for value in values
+        )
         operands, place.notes.looked = [place.operand(value) for value in values], False
         template = place.traced(rule, operands)
         if is_plain and not place.notes.looked:
@@ -216,7 +269,9 @@ class Application:
         self.is_top_down, self.fuel = rules.is_top_down, fuel
         self.left: dict[str, list[Left]] = {}
         """The matches that the last walk over each graph skipped."""
-        self.by_id = {id(root): several for root, several in rules.index.items()}  # the hash of an operator of torch is slow
+        self.by_id = {
+            id(root): several for root, several in rules.index.items()
+        }  # the hash of an operator of torch is slow
         self.pending, self.fakes = Pending(program, {}), FakeValues(program)
         self.inside: Collection[str] = ()
         self.templates: dict[Any, Template] = {}
@@ -237,7 +292,9 @@ class Application:
             for node in self.program.graphs[name].callers:
                 if difference := disagreement_of_branches(node, self.program.graphs):
                     place = f"of {place_of(node)} in {name!r} {difference}. Cast it, or match in all branches"
-                    raise RuleError(f"{', '.join(rules)}: a replacement has another type or size: {place}")
+                    raise RuleError(
+                        f"{', '.join(rules)}: a replacement has another type or size: {place}"
+                    )
         return as_staged(self.program.pruned()) if rules else self.before
 
     def _walk(self, todo: Iterable[str]) -> list[str]:
@@ -246,14 +303,22 @@ class Application:
         self.pending, self.inside = Pending(program, self.pending.dropped), inside_regions(program)
         walks = [Sweep(self, name) for name in todo]
         self.left.update({walk.name: walk.left for walk in walks})
-        changed = {walk.name: graph for walk in walks if (graph := walk.run()) is not program.graphs[walk.name]}
+        changed = {
+            walk.name: graph
+            for walk in walks
+            if (graph := walk.run()) is not program.graphs[walk.name]
+        }
         if changed:
             made = self.pending.applied(program.with_graphs(changed))
             if any(walk.has_tensors for walk in walks):
                 made = with_constants(made)
             drafts = {walk.name: walk.draft for walk in walks if walk.name in changed}
             retyped = {name for name, draft in drafts.items() if draft.is_retyped}
-            self.program = made if all(draft.has_values for draft in drafts.values()) else self._inferred(made, retyped)
+            self.program = (
+                made
+                if all(draft.has_values for draft in drafts.values())
+                else self._inferred(made, retyped)
+            )
         apart = [walk for walk in walks if walk.classes]
         # One body at a time: a split may create versions of the calling bodies.
         versions = self._split(apart[0]) if apart else []
@@ -262,8 +327,12 @@ class Application:
 
     def _inferred(self, made: Program, retyped: Collection[str] = ()) -> Program:
         # The values of calls of retyped bodies are stale.
-        calls = [(name, node) for name in made.order if retyped for node in made.graphs[name].callers]
-        stale = frozenset([(name, node.name) for name, node in calls if not set(node.callees).isdisjoint(retyped)])
+        calls = [
+            (name, node) for name in made.order if retyped for node in made.graphs[name].callers
+        ]
+        stale = frozenset(
+            [(name, node.name) for name, node in calls if not set(node.callees).isdisjoint(retyped)]
+        )
         try:
             return with_true_checks(Interpreter(made, stale).program())
         except InvalidProgram as error:
@@ -274,11 +343,23 @@ class Application:
 
     def _split(self, walk: Sweep) -> list[str]:
         program = self.program
-        keys = {place: walk.classes[place[1]] if place[0] == walk.name else None for place in instances(program)}
-        graphs, sources = specialised(program, keys, lambda place: program.graphs[place[0]], Names(program.graphs))
-        self.program = self._inferred(program.with_graphs(graphs))  # values that differed may be known in each version
+        keys = {
+            place: walk.classes[place[1]] if place[0] == walk.name else None
+            for place in instances(program)
+        }
+        graphs, sources = specialised(
+            program, keys, lambda place: program.graphs[place[0]], Names(program.graphs)
+        )
+        self.program = self._inferred(
+            program.with_graphs(graphs)
+        )  # values that differed may be known in each version
         versions = [new for new, old in sources.items() if new != old]
-        self.hits.update({new: RewriteLog(new, self.program.graphs[new], self.hits[sources[new]].made) for new in versions})
+        self.hits.update(
+            {
+                new: RewriteLog(new, self.program.graphs[new], self.hits[sources[new]].made)
+                for new in versions
+            }
+        )
         return versions
 
 
@@ -287,9 +368,19 @@ def inside_regions(program: Program) -> Collection[str]:
 
     Regions affect values, so the values of new nodes in these graphs are inferred.
     """
-    found = {name for name, graph in program.graphs.items() if any(type(do) is Op and do.effects.scope for do in graph.distinct)}
+    found = {
+        name
+        for name, graph in program.graphs.items()
+        if any(type(do) is Op and do.effects.scope for do in graph.distinct)
+    }
     for name in reversed(program.bottom_up):
-        found.update(*[node.callees for node in program.graphs[name].callers if type(node.do) is Op or name in found])
+        found.update(
+            *[
+                node.callees
+                for node in program.graphs[name].callers
+                if type(node.do) is Op or name in found
+            ]
+        )
     return found
 
 
@@ -302,6 +393,10 @@ def check_call(m: Match, made: Sequence[Node]) -> None:
     call: Any = m.root.do
     body, name = m.program.graphs[call.graph], call.instance
     if type(body.output) is tuple:
-        raise RuleError(f"the module {name} returns {len(body.output)} values: match a module with one, or operators of its body")
+        raise RuleError(
+            f"the module {name} returns {len(body.output)} values: match a module with one, or operators of its body"
+        )
     if any(map(is_boundary, body.nodes)) and not any(node.do == call for node in made):
-        raise RuleError(f"the call of {name} has a preserved signature, so a rule cannot remove it: compute with m.value")
+        raise RuleError(
+            f"the call of {name} has a preserved signature, so a rule cannot remove it: compute with m.value"
+        )

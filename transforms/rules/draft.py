@@ -44,7 +44,11 @@ def meta_of(root: Node, origin: Meta) -> Meta:
     >>> sorted(meta_of(Node("y", Op("toy.neg"), meta={"val": 1, "custom": 2, "torch_fn": ("neg_1", "neg")}), {}))
     ['custom']
     """
-    found = {key: value for key, value in root.meta.items() if key not in OF_A_VALUE and key not in OF_AN_OPERATOR}
+    found = {
+        key: value
+        for key, value in root.meta.items()
+        if key not in OF_A_VALUE and key not in OF_AN_OPERATOR
+    }
     if is_from_region(root.meta):  # it describes the place of the node
         found["torch_fn"] = root.meta["torch_fn"]
     return MappingProxyType({**found, **origin})
@@ -54,8 +58,14 @@ def origin_of_match(place: Any, rule: str) -> Meta:
     """Return the provenance of the replacement of a match: all matched nodes."""
     nodes, matched = place.scope.draft.nodes, place.found.distinct
     metas = [node.meta for node in matched]
-    metas += [nodes[name].meta for name in place.notes.reads if name in nodes]  # numbers and constants
-    metas += [made_of_value(place.program, place.graph, node.name) for node in matched if type(node.do) is Call]
+    metas += [
+        nodes[name].meta for name in place.notes.reads if name in nodes
+    ]  # numbers and constants
+    metas += [
+        made_of_value(place.program, place.graph, node.name)
+        for node in matched
+        if type(node.do) is Call
+    ]
     return made_of(metas, rule)
 
 
@@ -111,9 +121,16 @@ class Draft:
             inner: the nodes, by name.
             last: the last of them.
         """
-        first, *_, end = sorted([self.source.position[self._at.get(name, name)] for name in (*inner, last)])
+        first, *_, end = sorted(
+            [self.source.position[self._at.get(name, name)] for name in (*inner, last)]
+        )
         there = self.source.nodes[first : end + 1]
-        names = [name for node in there for name in self.made.get(node.name, (node.name,)) if name in self.nodes]
+        names = [
+            name
+            for node in there
+            for name in self.made.get(node.name, (node.name,))
+            if name in self.nodes
+        ]
         return [self.nodes[name] for name in names[: names.index(last) + 1]]
 
     # -- the edit ---------------------------------------------------------------------------------------------------------------
@@ -156,7 +173,11 @@ class Draft:
             self._output = replace_refs(self._output, known)
             self._returned.discard(name)
             self._returned.add(by.name)
-        while unused := [one for one in inner if one in self.nodes and one not in self._returned and not self.users(one)]:
+        while unused := [
+            one
+            for one in inner
+            if one in self.nodes and one not in self._returned and not self.users(one)
+        ]:
             for one in unused:
                 for used in self.nodes.pop(one).refs():
                     self._own(used).pop(one, None)
@@ -169,7 +190,12 @@ class Draft:
     def graph(self) -> Graph:
         """Return the current graph."""
         nodes, there = self.nodes, self.source.nodes
-        kept = [nodes[name] for node in there for name in self.made.get(node.name, (node.name,)) if name in nodes]
+        kept = [
+            nodes[name]
+            for node in there
+            for name in self.made.get(node.name, (node.name,))
+            if name in nodes
+        ]
         return Graph(tuple(self.inputs.values()), tuple(kept), self._output)
 
     def value(self, name: str) -> Any:
@@ -215,18 +241,28 @@ class Pending:
     @cached_property
     def inputs(self) -> Mapping[str, str]:
         """The slot of each state input of the root."""
-        return {formal.name: spec.slot for formal, spec in self.program.inputs if type(spec) is StateInput}
+        return {
+            formal.name: spec.slot
+            for formal, spec in self.program.inputs
+            if type(spec) is StateInput
+        }
 
     @cached_property
     def _written(self) -> frozenset[int]:
         # The memory that the program writes, or returns to a caller who may write it; rules add no writes.
         slots = written_slots(self.program, or_returned=True)
-        return frozenset(self.program.state[slot].storage for slot in slots if slot in self.program.state)
+        return frozenset(
+            self.program.state[slot].storage for slot in slots if slot in self.program.state
+        )
 
     def tensor(self, slot: str) -> torch.Tensor | None:
         """Return the tensor of a slot; None if the slot has no tensor, or the program writes or returns it."""
         found = self.slots.get(slot)
-        if found is None or not isinstance(found.value, torch.Tensor) or found.storage in self._written:
+        if (
+            found is None
+            or not isinstance(found.value, torch.Tensor)
+            or found.storage in self._written
+        ):
             return None
         return found.value
 
@@ -242,10 +278,20 @@ class Pending:
         if value is None:
             return None
         storage = self.slots[slot].storage
-        trained = [self.slots[spec.slot].storage for spec in self.program.signature.outputs if type(spec) is StateGradient]
-        others = {each.kind for each in self.slots.values() if each.storage == storage and each.persistent}
-        is_open = storage in trained or any(storage in pair for pair in self.program.state.entangled)
-        is_open |= (SlotKind.BUFFER in others and not buffers) or (SlotKind.PARAMETER in others and not parameters)
+        trained = [
+            self.slots[spec.slot].storage
+            for spec in self.program.signature.outputs
+            if type(spec) is StateGradient
+        ]
+        others = {
+            each.kind for each in self.slots.values() if each.storage == storage and each.persistent
+        }
+        is_open = storage in trained or any(
+            storage in pair for pair in self.program.state.entangled
+        )
+        is_open |= (SlotKind.BUFFER in others and not buffers) or (
+            SlotKind.PARAMETER in others and not parameters
+        )
         return None if is_open else value
 
     def free(self, owner: str, word: str, paths: Sequence[str], taken: Container[str]) -> str:
@@ -261,7 +307,9 @@ class Pending:
             RuleError: the name is not a valid attribute name.
         """
         if not word.isidentifier():
-            raise RuleError(f"{word!r} cannot be the name of state: use a valid attribute name, without dots")
+            raise RuleError(
+                f"{word!r} cannot be the name of state: use a valid attribute name, without dots"
+            )
         used = {*self.slots, *[module.path for module in self.program.modules]}
         number, name = 0, nested(owner, word)
         while name in taken or any(join(path, name) in used for path in paths):
@@ -281,7 +329,12 @@ class Pending:
         if not self.dropped:
             return program
         state = program.state
-        tied = {name for slot in self.dropped if slot in state.slots for name in state.by_cell[state[slot].cell]}
+        tied = {
+            name
+            for slot in self.dropped
+            if slot in state.slots
+            for name in state.by_cell[state[slot].cell]
+        }
         return without_slots(program, tied - state_uses(program).keys())
 
 

@@ -111,8 +111,35 @@ class Explanation:
 
     def __str__(self) -> str:
         counts = Counter([hit.rule for hit in self.replaced])
-        done = ", ".join([f"{rule} {count} times" if count > 1 else f"{rule} once" for rule, count in counts.items()])
-        names = [] if done else [do.name for graph in self.program.graphs.values() for do in graph.distinct if type(do) is Op]
-        found = [name for name in names if name.startswith(("torch.", "tensor.", "method.")) and "sym_" not in name]
-        why = f": rules match operators, not {found[0]}; export the module, or trace it with make_fx" if found else ""
-        return "\n".join([f"replaced: {done}" if done else f"nothing was replaced{why}", *map("left: {}".format, self.left)])
+        done = ", ".join(
+            [
+                f"{rule} {count} times" if count > 1 else f"{rule} once"
+                for rule, count in counts.items()
+            ]
+        )
+        names = (
+            []
+            if done
+            else [
+                do.name
+                for graph in self.program.graphs.values()
+                for do in graph.distinct
+                if type(do) is Op
+            ]
+        )
+        found = [
+            name
+            for name in names
+            if name.startswith(("torch.", "tensor.", "method.")) and "sym_" not in name
+        ]
+        why = (
+            f": rules match operators, not {found[0]}; export the module, or trace it with make_fx"
+            if found
+            else ""
+        )
+        return "\n".join(
+            [
+                f"replaced: {done}" if done else f"nothing was replaced{why}",
+                *map("left: {}".format, self.left),
+            ]
+        )

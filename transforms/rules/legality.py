@@ -22,7 +22,15 @@ from ...ir.errors import RuleError
 from ...ir.graph import Graph, Node, Op, place_of
 from ...ir.program import Program
 from ..dispatch import is_check
-from ..memory import Memory, aliased, computes, has_other_strides, is_layout_observed, is_view, output_aliases
+from ..memory import (
+    Memory,
+    aliased,
+    computes,
+    has_other_strides,
+    is_layout_observed,
+    is_view,
+    output_aliases,
+)
 from .draft import Draft
 from .explanation import BETWEEN, MEMORY, STRIDES, TWO_NODES, Skip
 from .match import Match
@@ -53,21 +61,41 @@ class Legality:
         if any(name not in position for name in inner):
             return False  # the dependencies of new nodes are unknown until the next walk
         first, last = min(position[name] for name in inner), position[root]
-        acting = {node.name: self.effects_of(node) for node in self.graph.nodes[first : last + 1] if self.acts(node)}
+        acting = {
+            node.name: self.effects_of(node)
+            for node in self.graph.nodes[first : last + 1]
+            if self.acts(node)
+        }
         if not acting:
             return True
         # The inputs of a body may alias anything.
         if self.name != self.program.root and any(
-            effects.scope != (0, 0) or self._sets.reaches_outside(effects) for effects in acting.values()
+            effects.scope != (0, 0) or self._sets.reaches_outside(effects)
+            for effects in acting.values()
         ):
             return False
         # A node between may write to a view of an inner value that stays.
-        written = {key for name, effects in acting.items() if name not in inner for key in self._sets.touched(effects)}
+        written = {
+            key
+            for name, effects in acting.items()
+            if name not in inner
+            for key in self._sets.touched(effects)
+        }
         if not written.isdisjoint(map(self._sets.find, inner)):
             return False
-        moved = [name for name in inner if not is_check(self.graph.nodes[position[name]])]  # checks are removed with the match
-        between = [(name, self.graph.nodes[number]) for name in moved for number in self._after[position[name]] if number < last]
-        return all(other.name in inner or (name in other.refs() and not self.acts(other)) for name, other in between)
+        moved = [
+            name for name in inner if not is_check(self.graph.nodes[position[name]])
+        ]  # checks are removed with the match
+        between = [
+            (name, self.graph.nodes[number])
+            for name in moved
+            for number in self._after[position[name]]
+            if number < last
+        ]
+        return all(
+            other.name in inner or (name in other.refs() and not self.acts(other))
+            for name, other in between
+        )
 
     def is_changed(self, name: str) -> bool:
         """Return whether a node writes to the memory of a value."""
@@ -77,22 +105,33 @@ class Legality:
         """Return whether each value of the pattern that has side effects matches exactly one node."""
         if not self.is_acting:
             return True
-        pairs = {(id(part), node.name) for part, node in zip(found.parts, found.nodes, strict=True) if self.acts(node)}
+        pairs = {
+            (id(part), node.name)
+            for part, node in zip(found.parts, found.nodes, strict=True)
+            if self.acts(node)
+        }
         return len({part for part, _ in pairs}) == len(pairs) == len({name for _, name in pairs})
 
-    def check_effects(self, rule: str, place: Match, made: Sequence[Node], *, any_effects: bool) -> None:
+    def check_effects(
+        self, rule: str, place: Match, made: Sequence[Node], *, any_effects: bool
+    ) -> None:
         """Check that a replacement has the effects of the match.
 
         Raises:
             RuleError: the effects differ and the rule does not allow it, or either writes.
         """
-        gone, new = ([_code(node) for node in nodes if self.acts(node)] for nodes in (place.found.distinct, made))
+        gone, new = (
+            [_code(node) for node in nodes if self.acts(node)]
+            for nodes in (place.found.distinct, made)
+        )
         for node in [*gone]:
             if node in new:  # the replacement keeps it (m.value)
                 gone.remove(node)
                 new.remove(node)
         before, after = (list(map(self.effects_of, nodes)) for nodes in (gone, new))
-        writes = any(one.writes or one.writes_slots or one.scope != (0, 0) for one in (*before, *after))
+        writes = any(
+            one.writes or one.writes_slots or one.scope != (0, 0) for one in (*before, *after)
+        )
         was, becomes = (sorted(filter(None, map(_in_words, each))) for each in (before, after))
         if (was == becomes or any_effects) and not writes:
             return
@@ -102,7 +141,13 @@ class Legality:
             "both must have the same effects, and neither may write: declare them with px.declare, or pass any_effects=True"
         )
 
-    def check_memory(self, roots: Sequence[Node], inner: Sequence[Node], made: Sequence[Node], results: Sequence[Ref]) -> None:
+    def check_memory(
+        self,
+        roots: Sequence[Node],
+        inner: Sequence[Node],
+        made: Sequence[Node],
+        results: Sequence[Ref],
+    ) -> None:
         """Check that the results have the strides of the roots of the match, and alias the same memory, where this is observable.
 
         Raises:
@@ -112,15 +157,21 @@ class Legality:
         for root, result in zip(roots, results, strict=True):
             now = values[result.name] if result.name in values else self.draft.value(result.name)
             # With other strides, an operator may refuse the value, and a reshape may copy where it aliased.
-            if has_other_strides(now, root.meta.get("val")) and is_layout_observed(root, self._others, self.is_changed):
+            if has_other_strides(now, root.meta.get("val")) and is_layout_observed(
+                root, self._others, self.is_changed
+            ):
                 raise Skip(STRIDES)
         if not self.is_acting and self._escaping.isdisjoint([root.name for root in roots]):
             return
         were = [aliased(root.name, inner, self.effects_of, self._is_other_type) for root in roots]
-        are = [aliased(result.name, made, self.effects_of, self._is_other_type) for result in results]
+        are = [
+            aliased(result.name, made, self.effects_of, self._is_other_type) for result in results
+        ]
         for root, (before, old, _), (after, new, _) in zip(roots, were, are, strict=True):
             # Operators that may or may not alias do so in the same runs only if they are the same operators.
-            is_certain = all(map(is_view, (*old, *new))) or list(map(_code, old)) == list(map(_code, new))
+            is_certain = all(map(is_view, (*old, *new))) or list(map(_code, old)) == list(
+                map(_code, new)
+            )
             if (before != after or (before and not is_certain)) and self._is_observed(root.name):
                 raise Skip(MEMORY)
         pairs = [*combinations(were, 2), *combinations(are, 2)]
@@ -136,7 +187,11 @@ class Legality:
         # Whether it casts to another dtype, which allocates memory.
         is_cast = type(node.do) is Op and node.do.name.startswith("aten.to.")
         before, after = self.draft.value(node.refs()[0]) if is_cast else None, node.meta.get("val")
-        return isinstance(before, torch.Tensor) and isinstance(after, torch.Tensor) and before.dtype is not after.dtype
+        return (
+            isinstance(before, torch.Tensor)
+            and isinstance(after, torch.Tensor)
+            and before.dtype is not after.dtype
+        )
 
     @cached_property
     def effects_of(self) -> Callable[[Node], NodeEffects]:
@@ -150,7 +205,9 @@ class Legality:
     @cached_property
     def is_acting(self) -> bool:
         """Whether any node has side effects."""
-        return any(type(do) is Op and do.effects.acts for do in self.graph.distinct) or any(map(self.acts, self.graph.callers))
+        return any(type(do) is Op and do.effects.acts for do in self.graph.distinct) or any(
+            map(self.acts, self.graph.callers)
+        )
 
     @cached_property
     def _sets(self) -> Memory:
@@ -158,8 +215,14 @@ class Legality:
 
     @cached_property
     def _changed(self) -> frozenset[object]:
-        nodes = [node for node in self.graph.nodes if self.acts(node) and not (type(node.do) is Op and node.do.name == DETACH)]
-        return frozenset([key for node in nodes for key in self._sets.touched(self.effects_of(node))])
+        nodes = [
+            node
+            for node in self.graph.nodes
+            if self.acts(node) and not (type(node.do) is Op and node.do.name == DETACH)
+        ]
+        return frozenset(
+            [key for node in nodes for key in self._sets.touched(self.effects_of(node))]
+        )
 
     @cached_property
     def _after(self) -> Mapping[int, set[int]]:
@@ -175,7 +238,9 @@ class Legality:
     def _escaping(self) -> set[str]:
         # The returned values, and all values that share memory with them.
         nodes = self.graph.by_name
-        return output_aliases(self.graph, lambda name: self.effects_of(nodes[name]).aliases if name in nodes else ())
+        return output_aliases(
+            self.graph, lambda name: self.effects_of(nodes[name]).aliases if name in nodes else ()
+        )
 
     # -- the place of a replacement ---------------------------------------------------------------------------------------------
 
@@ -190,10 +255,17 @@ class Legality:
             Skip: there is no place for it.
         """
         inner = self._inner(found)
-        kept = [name for name in inner if name not in found.root_names and self.draft.is_used_beyond(name, inner)]
+        kept = [
+            name
+            for name in inner
+            if name not in found.root_names and self.draft.is_used_beyond(name, inner)
+        ]
         may_stay = self._may_stay(found, inner, kept)
         if kept and not (keeps_inner and may_stay):
-            users = {name: ", ".join([user.name for user in self._others(name, inner)]) or "the caller" for name in kept}
+            users = {
+                name: ", ".join([user.name for user in self._others(name, inner)]) or "the caller"
+                for name in kept
+            }
             uses = "; ".join([f"{name} by {several}" for name, several in users.items()])
             advice = "; keeps_inner=True keeps these values for them" if may_stay else ""
             raise Skip(f"other nodes use its inner values: {uses}{advice}")
@@ -213,7 +285,11 @@ class Legality:
             return None
         # Before the first other user of a result, and after all operands.
         roots, used = found.root_names, operands_of(found)
-        users = [number for number, node in enumerate(span) if node.name not in inner and not roots.isdisjoint(node.refs())]
+        users = [
+            number
+            for number, node in enumerate(span)
+            if node.name not in inner and not roots.isdisjoint(node.refs())
+        ]
         place = users[0] if users else len(span) - 1
         return None if any(node.name in used for node in span[place:]) else span[place].name
 
@@ -221,7 +297,9 @@ class Legality:
         # The nodes of a match, with assertions on the types of inner values and unused results of them, unless an inner value
         # has other users.
         matched, roots = {node.name: node for node in found.nodes}, found.root_names
-        others = [user for name in matched if name not in roots for user in self._others(name, matched)]
+        others = [
+            user for name in matched if name not in roots for user in self._others(name, matched)
+        ]
         # Those that only assert a type, or select one of several results and are unused.
         checks = {user.name: user for user in others if is_check(user) or
                   (user.projection is not None and not self.draft.is_used_beyond(user.name, ()))}  # fmt: skip
@@ -248,7 +326,10 @@ def _code(node: Node) -> Node:
 
 def _in_words(effects: NodeEffects) -> str:
     # The side effects of a node; empty if it has none.
-    found = {"writes": effects.writes or effects.writes_slots, "draws random numbers": effects.random}
+    found = {
+        "writes": effects.writes or effects.writes_slots,
+        "draws random numbers": effects.random,
+    }
     found |= {"is ordered": effects.ordered, "completes": effects.completes}
     found |= {f"is ordered in {' '.join(key)}": True for key in effects.domains}
     return ", ".join([words for words, holds in found.items() if holds])

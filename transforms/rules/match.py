@@ -25,7 +25,12 @@ from .matching import CHECKS, Found, Search, is_node
 from .pattern import Pattern, Through, arranged, role
 from .trace import KEPT, Operands, Template
 
-COPYING = frozenset([f"aten.{name}.default" for name in ("lift_fresh_copy", "lift_fresh", "detach_", "detach", "alias", "clone")])
+COPYING = frozenset(
+    [
+        f"aten.{name}.default"
+        for name in ("lift_fresh_copy", "lift_fresh", "detach_", "detach", "alias", "clone")
+    ]
+)
 """Operators that the exporter puts behind a tensor that was made in the program, and others that keep its contents."""
 
 
@@ -81,7 +86,9 @@ class Match:
     variables: Sequence[str] = ()
     """The variables of the rule; None for those of an alternative that did not match."""
     notes: Notes = field(factory=Notes, repr=False)
-    operands: Operands = field(init=False, repr=False, default=Factory(lambda m: Operands(m.scope.fakes), takes_self=True))
+    operands: Operands = field(
+        init=False, repr=False, default=Factory(lambda m: Operands(m.scope.fakes), takes_self=True)
+    )
 
     # -- where it is ------------------------------------------------------------------------------------------------------------
 
@@ -107,7 +114,9 @@ class Match:
     def paths(self) -> tuple[str, ...]:
         """The paths of the modules that share this body."""
         self.notes.looked = True
-        return tuple([join(path, self._owner) if self._owner else path for path in self.scope.paths])
+        return tuple(
+            [join(path, self._owner) if self._owner else path for path in self.scope.paths]
+        )
 
     @property
     def _owner(self) -> str:
@@ -137,7 +146,9 @@ class Match:
         """
         values = self.found.values
         if variable not in values and variable not in self.variables:
-            raise NamingError(f"the rule has no variable {variable!r}{did_you_mean(variable, self.variables)}")
+            raise NamingError(
+                f"the rule has no variable {variable!r}{did_you_mean(variable, self.variables)}"
+            )
         self.notes.looked |= isinstance(values.get(variable), Ref | tuple)
         return values.get(variable)
 
@@ -145,18 +156,31 @@ class Match:
         """Return an argument as an operand of a replacement."""
         if isinstance(arg, Through):
             return evolve(arg, value=self.operand)
-        return thawed(arg, lambda leaf: self.operands.of(leaf, self._known(leaf)) if type(leaf) is Ref else leaf)
+        return thawed(
+            arg,
+            lambda leaf: self.operands.of(leaf, self._known(leaf)) if type(leaf) is Ref else leaf,
+        )
 
     def _known(self, arg: Ref) -> Any:
         value = self._val(arg)
         if value is not None:
             return value
         if self.scope.draft.is_changed:
-            raise Skip(UNCHANGED)  # it may be inferred after the walk, and the next walk finds the match again
+            raise Skip(
+                UNCHANGED
+            )  # it may be inferred after the walk, and the next walk finds the match again
         made = self.scope.hits.made.get(arg.name)
-        if made is None and len(self.scope.pending.calls.at(self.scope.name, self.scope.paths[self.instance])) > 1:
+        if (
+            made is None
+            and len(self.scope.pending.calls.at(self.scope.name, self.scope.paths[self.instance]))
+            > 1
+        ):
             raise Skip(SEVERAL)
-        advice = "apply px.infer before the rule" if made is None else f"rule {made.rule} made it; pass once=True to px.rule"
+        advice = (
+            "apply px.infer before the rule"
+            if made is None
+            else f"rule {made.rule} made it; pass once=True to px.rule"
+        )
         raise RuleError(f"the value of {arg.name} is not known: {advice}")
 
     def _arg(self, what: Any) -> Any:
@@ -172,13 +196,19 @@ class Match:
         arg = self._arg(what)
         value = self._val(arg)
         # A replacement may compute with its sizes.
-        return self.operand(arg) if type(arg) is Ref and value is not None and self.operands.recorder is not None else value
+        return (
+            self.operand(arg)
+            if type(arg) is Ref and value is not None and self.operands.recorder is not None
+            else value
+        )
 
     def _val(self, arg: Any) -> Any:
         if type(arg) is not Ref:
             return arg
         known = self.scope.draft.value(arg.name)
-        if known is None and len(self.scope.paths) > 1:  # the instances may have distinct known values
+        if (
+            known is None and len(self.scope.paths) > 1
+        ):  # the instances may have distinct known values
             self.notes.by_instance = True
             known = self.scope.values_at[self.instance].get(arg.name)
         return known
@@ -199,7 +229,11 @@ class Match:
         node = self.scope.draft.nodes.get(arg.name) if type(arg) is Ref else None
         if node is not None:
             return node.do.slot if type(node.do) is Get else None
-        return self.scope.pending.inputs.get(arg.name) if type(arg) is Ref and self.graph == self.program.root else None
+        return (
+            self.scope.pending.inputs.get(arg.name)
+            if type(arg) is Ref and self.graph == self.program.root
+            else None
+        )
 
     def _from_root(self, slot: str) -> str:
         self.notes.by_instance = self.notes.looked = True
@@ -231,7 +265,9 @@ class Match:
                 break
             arg = node.args[0]
         slot = self._slot(arg)
-        return slot and self.scope.pending.constant(self._from_root(slot), buffers=buffers, parameters=parameters)
+        return slot and self.scope.pending.constant(
+            self._from_root(slot), buffers=buffers, parameters=parameters
+        )
 
     @property
     def value(self) -> Any:
@@ -245,9 +281,13 @@ class Match:
         self.notes.looked = True
         do, args = self.root.do, self.root.args
         if type(do) is Call:
-            found: Mapping[str, Any] = dict(zip([each.name for each in self.program.graphs[do.graph].inputs], args, strict=True))
+            found: Mapping[str, Any] = dict(
+                zip([each.name for each in self.program.graphs[do.graph].inputs], args, strict=True)
+            )
         else:
-            found = (arranged(do.target, args, dict(self.root.kwargs)) if type(do) is Op else None) or {}
+            found = (
+                arranged(do.target, args, dict(self.root.kwargs)) if type(do) is Op else None
+            ) or {}
         return {name: self.operand(arg) for name, arg in found.items()}
 
     def match(self, pattern: Callable[..., Any], what: Any) -> tuple[Any, ...] | None:
@@ -261,9 +301,13 @@ class Match:
             The value of each variable, in order; None if the pattern does not match.
         """
         traced, self.notes.looked = Pattern.of(pattern), True
-        for found in Search(self.scope.draft.nodes.get).match(traced.results[0], self._arg(what), evolve(self.found, values={})):
+        for found in Search(self.scope.draft.nodes.get).match(
+            traced.results[0], self._arg(what), evolve(self.found, values={})
+        ):
             if evolve(self, found=found, variables=traced.variables).holds(None):
-                object.__setattr__(self, "found", evolve(found, values=self.found.values))  # it grows while the replacement runs
+                object.__setattr__(
+                    self, "found", evolve(found, values=self.found.values)
+                )  # it grows while the replacement runs
                 return tuple([self.operand(found.values[name]) for name in traced.variables])
         return None
 
@@ -274,8 +318,12 @@ class Match:
             RuleError: the replacement skips the match, depends on the contents of a value, or raises.
         """
         names = [name for node in self.found.nodes for name in (node.name, *node.refs())]
-        if len(self.scope.paths) > 1 and any(self.scope.draft.value(name) is None for name in names):
-            _ = self.scope.values_at  # computed now: nothing else may run while the replacement is recorded
+        if len(self.scope.paths) > 1 and any(
+            self.scope.draft.value(name) is None for name in names
+        ):
+            _ = (
+                self.scope.values_at
+            )  # computed now: nothing else may run while the replacement is recorded
         self.notes.generators = generator_states()
         may_skip = rule.written is rule.replacement  # only at= may return None
 
@@ -285,7 +333,9 @@ class Match:
                 raise Skip(UNCHANGED)
             return made
 
-        made = self._run("the replacement", lambda: self.operands.traced(replacement, len(self.found.several)))
+        made = self._run(
+            "the replacement", lambda: self.operands.traced(replacement, len(self.found.several))
+        )
         has_constants = any(isinstance(source, torch.Tensor) for source in self.operands.by_source)
         if has_constants and not all(map(torch.equal, self.notes.generators, generator_states())):
             raise RuleError(
@@ -303,9 +353,19 @@ class Match:
         Raises:
             RuleError: the condition raises.
         """
-        values = [(part, each) for part, several in self.found.values.items() if role(part) in CHECKS for each in several]
-        fits = not values or self._run("the pattern", lambda: all(CHECKS[role(part)](self, part, each) for part, each in values))
-        if not fits or not all(is_node(self, *each) for each in zip(self.found.parts, self.found.nodes, strict=True)):
+        values = [
+            (part, each)
+            for part, several in self.found.values.items()
+            if role(part) in CHECKS
+            for each in several
+        ]
+        fits = not values or self._run(
+            "the pattern",
+            lambda: all(CHECKS[role(part)](self, part, each) for part, each in values),
+        )
+        if not fits or not all(
+            is_node(self, *each) for each in zip(self.found.parts, self.found.nodes, strict=True)
+        ):
             return False
         return where is None or bool(self._run("where=", lambda: bool(where(self))))
 
@@ -316,7 +376,9 @@ class Match:
         except PurefxError:
             raise
         except FAKE_REFUSALS as error:
-            raise RuleError(f"{what} depends on the contents of a value, which are known only at run time") from error
+            raise RuleError(
+                f"{what} depends on the contents of a value, which are known only at run time"
+            ) from error
         except Exception as error:
             raise RuleError(f"{what} raised {type(error).__name__}: {error}") from error
 
@@ -348,7 +410,9 @@ class Match:
         """
         value = _checked(name, value)
         if not isinstance(value, torch.nn.Parameter):
-            value = torch.nn.Parameter(value.detach(), requires_grad=value.is_floating_point() or value.is_complex())
+            value = torch.nn.Parameter(
+                value.detach(), requires_grad=value.is_floating_point() or value.is_complex()
+            )
         return self._new(name, SlotKind.PARAMETER, value)
 
     def buffer(self, name: str, value: torch.Tensor, *, persistent: bool = True) -> Any:
@@ -362,7 +426,9 @@ class Match:
         Raises:
             RuleError: the value is not a tensor.
         """
-        return self._new(name, SlotKind.BUFFER, _checked(name, value).detach(), persistent=persistent)
+        return self._new(
+            name, SlotKind.BUFFER, _checked(name, value).detach(), persistent=persistent
+        )
 
     def read(self, name: str) -> Any:
         """Return state of the program: an attribute of the module of the match, or ``"/a.b"`` from the root.
@@ -370,12 +436,17 @@ class Match:
         Raises:
             RuleError: no such state exists, or the program returns its new contents instead of writing them.
         """
-        slot, state = (join if self.scope.name == self.program.root else nested)(self._owner, name), self.program.state
+        slot, state = (
+            (join if self.scope.name == self.program.root else nested)(self._owner, name),
+            self.program.state,
+        )
         found = self._from_root(slot)
         if found not in state:
             raise RuleError(f"m.read: the program has no state {found!r}")
         outputs = self.program.signature.outputs
-        if state[found].storage in [state[spec.slot].storage for spec in outputs if type(spec) is StateMutation]:
+        if state[found].storage in [
+            state[spec.slot].storage for spec in outputs if type(spec) is StateMutation
+        ]:
             raise RuleError(
                 f"a read of {found!r} would return its contents before the call: apply the rule before run_decompositions,\n"
                 "after px.transform, or match the value with a variable"
@@ -392,7 +463,9 @@ class Match:
             raise RuleError(f"m.drop: {what!r} reads no state")
         self.notes.dropped[slot] = self.notes.reads[self._arg(what).name] = None
 
-    def _new(self, name: str, kind: SlotKind, value: torch.Tensor, *, persistent: bool = True) -> Any:
+    def _new(
+        self, name: str, kind: SlotKind, value: torch.Tensor, *, persistent: bool = True
+    ) -> Any:
         self.notes.by_instance = self.notes.looked = True
         slot = self.scope.pending.free(self._owner, name, self.scope.paths, self.notes.added)
         self.notes.added[slot] = Slot(kind, value, 0, 0, persistent)
@@ -402,11 +475,16 @@ class Match:
 
 def _checked(name: str, value: Any) -> torch.Tensor:
     if not isinstance(value, torch.Tensor) or isinstance(value, FakeTensor):
-        raise RuleError(f"new state {name!r} is a tensor with numbers, not {value!r}; m.tensor(w) is the tensor that w reads")
+        raise RuleError(
+            f"new state {name!r} is a tensor with numbers, not {value!r}; m.tensor(w) is the tensor that w reads"
+        )
     return value
 
 
 def generator_states() -> list[torch.Tensor]:
     """Return the states of torch's generators; a draw changes them."""
-    every = (torch.default_generator, *(torch.cuda.default_generators if torch.cuda.is_initialized() else ()))
+    every = (
+        torch.default_generator,
+        *(torch.cuda.default_generators if torch.cuda.is_initialized() else ()),
+    )
     return [generator.get_state() for generator in every]

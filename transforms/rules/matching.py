@@ -24,7 +24,18 @@ from ...ir.arguments import Arg, Items, Ref, refs_in, same_arg
 from ...ir.errors import RuleError
 from ...ir.graph import Call, Get, Node, Op
 from ...ir.state import same_contents
-from .pattern import Part, Pattern, Through, arranged, compared, looks_through, nodes_of, operator_of, role, shown
+from .pattern import (
+    Part,
+    Pattern,
+    Through,
+    arranged,
+    compared,
+    looks_through,
+    nodes_of,
+    operator_of,
+    role,
+    shown,
+)
 
 Pairs = Sequence[tuple[Part, Arg]]
 """Parts, and the arguments that they must match."""
@@ -59,11 +70,20 @@ class Found:
 
     def node_of(self, part: Part) -> Ref | None:
         """Return a reference to the value that a part matches; None if it matches no node."""
-        return next((Ref(there.name) for each, there in zip(self.parts, self.nodes, strict=True) if each is part), None)
+        return next(
+            (
+                Ref(there.name)
+                for each, there in zip(self.parts, self.nodes, strict=True)
+                if each is part
+            ),
+            None,
+        )
 
     def with_nodes(self, nodes: Sequence[Node], part: Part) -> Found:
         """Add nodes."""
-        return Found(self.values, (*self.nodes, *nodes), (*self.parts, *[part] * len(nodes)), self.several)
+        return Found(
+            self.values, (*self.nodes, *nodes), (*self.parts, *[part] * len(nodes)), self.several
+        )
 
     def with_value(self, key: Any, value: Any) -> Found:
         """Add a value."""
@@ -109,7 +129,9 @@ class Search:
                         yield more.with_value(part, number)
             case "operator" | "item":
                 node, known = self._node(value), zip(found.parts, found.nodes, strict=True)
-                if part in found.parts and any(each is part and there is node for each, there in known):
+                if part in found.parts and any(
+                    each is part and there is node for each, there in known
+                ):
                     yield found  # a value that the pattern uses several times
                 elif node is not None:
                     for pairs in self._ways(part, node):
@@ -133,12 +155,16 @@ class Search:
             ends.append((node.args[0], (*ends[-1][1], node)))
         for end, nodes in reversed(ends):  # the furthest first
             more = found.with_value(part, value).with_nodes(nodes, part)
-            for bound in [more] if chain is None else _same(cast("Any", chain).target, Through(nodes), more):
+            for bound in (
+                [more] if chain is None else _same(cast("Any", chain).target, Through(nodes), more)
+            ):
                 yield from self.match(whole, end, bound)
 
     def _is_number(self, value: Arg) -> bool:
         node = self._node(value)
-        return type(value) is not Ref or (node is not None and isinstance(node.meta.get("val"), torch.SymInt | torch.SymFloat))
+        return type(value) is not Ref or (
+            node is not None and isinstance(node.meta.get("val"), torch.SymInt | torch.SymFloat)
+        )
 
     def _node(self, value: Arg) -> Node | None:
         return self.node_of(value.name) if type(value) is Ref else None
@@ -151,10 +177,18 @@ class Search:
             return [[] for _ in orders]  # one with any arguments, or none
         if node.name not in self._arguments:
             is_item = target is operator.getitem
-            found = dict(enumerate(node.args)) if is_item else arranged(target, node.args, dict(node.kwargs))
+            found = (
+                dict(enumerate(node.args))
+                if is_item
+                else arranged(target, node.args, dict(node.kwargs))
+            )
             self._arguments[node.name] = compared(found or {})
         arguments = self._arguments[node.name]
-        return [[(each, arguments[name]) for name, each in order.items()] for order in orders] if arguments else []
+        return (
+            [[(each, arguments[name]) for name, each in order.items()] for order in orders]
+            if arguments
+            else []
+        )
 
     def _all(self, pairs: Pairs, found: Found) -> Iterator[Found]:
         # Match the pairs in order, with backtracking.
@@ -165,7 +199,9 @@ class Search:
 
     # -- several results --------------------------------------------------------------------------------------------------------
 
-    def results(self, pattern: Pattern, node: Node, users_of: Callable[[str], Sequence[Node]]) -> Iterator[Found]:
+    def results(
+        self, pattern: Pattern, node: Node, users_of: Callable[[str], Sequence[Node]]
+    ) -> Iterator[Found]:
         """Find the ways in which a node matches the result of a pattern, or the last of several.
 
         Args:
@@ -180,11 +216,15 @@ class Search:
             for found in self.match(part, Ref(node.name)):
                 yield from self._with_others(pattern.results, {part: node}, found, users_of)
 
-    def _with_others(self, parts: Sequence[Part], roots: Mapping[Part, Node], found: Found, users_of: Any) -> Iterator[Found]:
+    def _with_others(
+        self, parts: Sequence[Part], roots: Mapping[Part, Node], found: Found, users_of: Any
+    ) -> Iterator[Found]:
         missing = [part for part in parts if part not in roots]
         if not missing:
             names = {root.name for root in roots.values()}
-            if len(names) == len(parts) and names.isdisjoint(operands_of(found)):  # a replacement cannot replace its operands
+            if len(names) == len(parts) and names.isdisjoint(
+                operands_of(found)
+            ):  # a replacement cannot replace its operands
                 yield evolve(found, several=tuple([roots[part] for part in parts]))
         for part in missing:
             if candidates := self._candidates(part, found, users_of):
@@ -196,10 +236,18 @@ class Search:
     def _candidates(self, part: Part, found: Found, users_of: Any) -> list[Node]:
         # The nodes that may match a part: those that compute with values that it shares with the match, and these.
         inside = nodes_of(part)
-        known = [found.values.get(each.target) if role(each) == "variable" else found.node_of(each) for each in inside]
+        known = [
+            found.values.get(each.target) if role(each) == "variable" else found.node_of(each)
+            for each in inside
+        ]
         names = step = {value.name: None for value in known if type(value) is Ref}
         for _ in inside:
-            step = {user.name: None for name in step for user in users_of(name) if user.name not in names}
+            step = {
+                user.name: None
+                for name in step
+                for user in users_of(name)
+                if user.name not in names
+            }
             names = names | step
         return [node for name in names if (node := self.node_of(name)) is not None]
 
@@ -218,10 +266,16 @@ def check_results(name: str, parts: Sequence[Part]) -> None:
     for each in parts:
         list(roots_of(each))
     if len({id(part) for part in parts}) < len(parts):
-        raise RuleError(f"{name} returns one value twice: return it once, in the pattern and in the replacement")
+        raise RuleError(
+            f"{name} returns one value twice: return it once, in the pattern and in the replacement"
+        )
     values = [{*nodes_of(part)} for part in parts]
-    if len(parts) > 1 and any(all(own.isdisjoint(each) for each in values if each is not own) for own in values):
-        raise RuleError(f"{name} has a result that shares no value with the other results: write two rules")
+    if len(parts) > 1 and any(
+        all(own.isdisjoint(each) for each in values if each is not own) for own in values
+    ):
+        raise RuleError(
+            f"{name} has a result that shares no value with the other results: write two rules"
+        )
 
 
 # -- operators and their arguments -----------------------------------------------------------------------------------------------
@@ -230,7 +284,11 @@ def check_results(name: str, parts: Sequence[Part]) -> None:
 def _same(key: Any, value: Any, found: Found) -> Iterator[Found]:
     if key not in found.values:
         yield found.with_value(key, value)
-    elif found.values[key] == value if isinstance(value, Through) else same_arg(found.values[key], value):
+    elif (
+        found.values[key] == value
+        if isinstance(value, Through)
+        else same_arg(found.values[key], value)
+    ):
         yield found
 
 
@@ -246,7 +304,11 @@ def _paired(part: Sequence[Part], value: Any) -> Pairs | None:
     if end < at:
         return None
     rest = part[at].args[0], Items(value[at:end])
-    return [*zip(part[:at], value[:at], strict=True), rest, *zip(part[at + 1 :], value[end:], strict=True)]
+    return [
+        *zip(part[:at], value[:at], strict=True),
+        rest,
+        *zip(part[at + 1 :], value[end:], strict=True),
+    ]
 
 
 def roots_of(part: Part) -> Iterator[Any]:
@@ -262,7 +324,9 @@ def roots_of(part: Part) -> Iterator[Any]:
         case "operator" | "arithmetic" | "item":
             yield from operator_of(part).overloads
         case _:
-            raise RuleError(f"the result of a pattern must be an operator: {shown(part)} would match everywhere")
+            raise RuleError(
+                f"the result of a pattern must be an operator: {shown(part)} would match everywhere"
+            )
 
 
 def needs(pattern: Pattern) -> Collection[frozenset[int]]:
@@ -271,11 +335,20 @@ def needs(pattern: Pattern) -> Collection[frozenset[int]]:
     for part in pattern.graph.nodes:
         options = part.args if role(part) == "any_of" else (part,)
         are_called = all(role(each) in ("operator", "item") for each in options)
-        operands = [found.get(each, set()) for each in (part.args if role(part) == "any_of" else part.all_input_nodes)]
+        operands = [
+            found.get(each, set())
+            for each in (part.args if role(part) == "any_of" else part.all_input_nodes)
+        ]
         join = set.intersection if role(part) == "any_of" else set.union
-        found[part] = join(*operands) if operands and (are_called or role(part) in ("any_of", "through")) else set()
+        found[part] = (
+            join(*operands)
+            if operands and (are_called or role(part) in ("any_of", "through"))
+            else set()
+        )
         if are_called:
-            found[part] |= {frozenset([key for each in options for key in operator_of(each).orders])}
+            found[part] |= {
+                frozenset([key for each in options for key in operator_of(each).orders])
+            }
     return set().union(*[found.get(part, ()) for part in pattern.results])
 
 
@@ -289,7 +362,12 @@ NUMBERS = frozenset({int, float})
 
 def is_same_number(one: Any, other: Any) -> bool:
     """Return whether an integer and a floating-point number are exactly equal."""
-    if type(one) is type(other) or type(one) not in NUMBERS or type(other) not in NUMBERS or one != other:
+    if (
+        type(one) is type(other)
+        or type(one) not in NUMBERS
+        or type(other) not in NUMBERS
+        or one != other
+    ):
         return False
     return abs(other) <= 2**53 and copysign(1, one) == copysign(1, other)
 
@@ -305,7 +383,9 @@ def is_node(m: Any, part: Part, node: Node) -> bool:
     # Numbers of distinct types are equivalent only beside floating-point tensors.
     mine = _numbers(part)
     theirs = _numbers(node) if mine else mine
-    is_retyped = mine != theirs and any(is_same_number(one, other) for _, one in mine - theirs for _, other in theirs)
+    is_retyped = mine != theirs and any(
+        is_same_number(one, other) for _, one in mine - theirs for _, other in theirs
+    )
     return not is_retyped or any(_is_floating(m.val(Ref(name))) for name in node.refs())
 
 
@@ -328,16 +408,28 @@ def _numbers(part: Any) -> set[tuple[type, Any]]:
 def _is_known(m: Any, part: Part, value: Any) -> bool:
     try:
         wanted = _computed(part, m)
-    except (ArithmeticError, AttributeError, IndexError, KeyError, TypeError):  # of values that are not known
+    except (
+        ArithmeticError,
+        AttributeError,
+        IndexError,
+        KeyError,
+        TypeError,
+    ):  # of values that are not known
         return False
-    wanted, values = [list(one) if isinstance(one, list | tuple) else [one] for one in (wanted, value)]
+    wanted, values = [
+        list(one) if isinstance(one, list | tuple) else [one] for one in (wanted, value)
+    ]
     if len(values) != len(wanted) or not all(map(_is_same_fact, wanted, map(m.val, values))):
         return False
     # The nodes that compute numbers are removed with the match if they have no other users.
     todo = [each.name for each in values if type(each) is Ref]
     while todo:
         node = m.scope.draft.nodes.get(name := todo.pop())
-        if node is not None and name not in m.notes.reads and not isinstance(m.val(Ref(name)), torch.Tensor):
+        if (
+            node is not None
+            and name not in m.notes.reads
+            and not isinstance(m.val(Ref(name)), torch.Tensor)
+        ):
             m.notes.reads[name] = None
             todo += node.refs()
     return True
@@ -357,8 +449,16 @@ def _computed(part: Any, m: Any) -> Any:
     kind, values, target = role(part), m.found.values, part.target
     if kind == "any_of":
         return map_arg(part.args[values[part]], lambda one: _computed(one, m))
-    there = values.get(target if kind == "variable" else part) if kind in ("variable", "through") else m.found.node_of(part)
+    there = (
+        values.get(target if kind == "variable" else part)
+        if kind in ("variable", "through")
+        else m.found.node_of(part)
+    )
     if there is not None or kind not in ("fact", "arithmetic"):
         return m.val(there)
     args, kwargs = cast("Any", map_arg((part.args, part.kwargs), lambda one: _computed(one, m)))
-    return getattr(args[0], target)(*args[1:], **kwargs) if part.op == "call_method" else target(*args, **kwargs)
+    return (
+        getattr(args[0], target)(*args[1:], **kwargs)
+        if part.op == "call_method"
+        else target(*args, **kwargs)
+    )

@@ -40,7 +40,14 @@ PYTHON: Mapping[str, str] = {
 }  # fmt: skip
 """Python operators that have another name in aten."""
 
-ATTRIBUTES: Mapping[str, str] = {"T": "numpy_T", "mT": "mT", "H": "matrix_H", "mH": "mH", "real": "real", "imag": "imag"}
+ATTRIBUTES: Mapping[str, str] = {
+    "T": "numpy_T",
+    "mT": "mT",
+    "H": "matrix_H",
+    "mH": "mH",
+    "real": "real",
+    "imag": "imag",
+}
 
 FACTS = frozenset({"shape", "dtype", "device", "ndim", "size", "numel", "nelement", "dim"})
 """Properties of a value that are known where the pattern matches."""
@@ -53,7 +60,9 @@ class Value(fx.Proxy):
     """A value of a pattern; it records torch functions, methods and Python operators."""
 
     @classmethod
-    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        cls, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         """Record a torch function; run one that is written in Python, and record the functions that it calls."""
         if isinstance(function, FunctionType):
             return _followed(function, args, kwargs or {})
@@ -67,31 +76,56 @@ class Value(fx.Proxy):
             return lambda: self.to(dtype)
         if name in ("shape", "dtype", "device", "ndim"):
             return self.tracer.create_proxy("call_function", getattr, (self, name), {})
-        if name.startswith("__") or name == "norm" or not (name in FACTS or overloads_of(name)):  # torch exports another operator
-            raise AttributeError(f"a value of a pattern has no {name!r}: it is not an operator of torch; use `where=`")
-        return lambda *args, **kwargs: self.tracer.create_proxy("call_method", name, (self, *args), kwargs)
+        if (
+            name.startswith("__") or name == "norm" or not (name in FACTS or overloads_of(name))
+        ):  # torch exports another operator
+            raise AttributeError(
+                f"a value of a pattern has no {name!r}: it is not an operator of torch; use `where=`"
+            )
+        return lambda *args, **kwargs: self.tracer.create_proxy(
+            "call_method", name, (self, *args), kwargs
+        )
 
     def __getitem__(self, index: Any) -> Any:
         """Return one of several results, or the operators that torch exports for an index."""
         kind = role(self.node)
         is_operator = kind in ("operator", "arithmetic")
-        returns = [schema_of(one).returns for one in operator_of(self.node).overloads] if is_operator else []
-        are_lists = {len(each) > 1 or "List" in str(each[0].type) for each in returns} or {True, False}
+        returns = (
+            [schema_of(one).returns for one in operator_of(self.node).overloads]
+            if is_operator
+            else []
+        )
+        are_lists = {len(each) > 1 or "List" in str(each[0].type) for each in returns} or {
+            True,
+            False,
+        }
         if kind != "fact" and (type(index) is not int or are_lists == {False}):
             return _indexed(self, index if isinstance(index, tuple) else (index,))
         item = self.tracer.create_proxy("call_function", operator.getitem, (self, index), {})
-        return any_of(item, _indexed(self, (index,))) if kind != "fact" and False in are_lists else item
+        return (
+            any_of(item, _indexed(self, (index,)))
+            if kind != "fact" and False in are_lists
+            else item
+        )
 
     def __rtruediv__(self, number: Any) -> Any:
         is_fact = role(self.node) == "fact"
-        return cast("Any", super()).__rtruediv__(number) if is_fact else self.reciprocal() * number  # as torch computes it
+        return (
+            cast("Any", super()).__rtruediv__(number) if is_fact else self.reciprocal() * number
+        )  # as torch computes it
 
     def __rsub__(self, number: Any) -> Any:
         is_fact = role(self.node) == "fact"
-        return cast("Any", super()).__rsub__(number) if is_fact else torch.rsub(cast("Any", self), number)
+        return (
+            cast("Any", super()).__rsub__(number)
+            if is_fact
+            else torch.rsub(cast("Any", self), number)
+        )
 
     def __len__(self) -> int:
-        raise TypeError("the length of a value is known only at a match; write x.size(0), or a variable")
+        raise TypeError(
+            "the length of a value is known only at a match; write x.size(0), or a variable"
+        )
 
 
 def _followed(function: FunctionType, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -105,11 +139,25 @@ def _followed(function: FunctionType, args: Sequence[Any], kwargs: Mapping[str, 
 
 
 def _without_overrides(function: FunctionType) -> Callable[..., Any]:
-    plain = {name: lambda *_: False for name in function.__globals__ if name.startswith("has_torch_function")}
+    plain = {
+        name: lambda *_: False
+        for name in function.__globals__
+        if name.startswith("has_torch_function")
+    }
     inner = [cell.cell_contents for cell in function.__closure__ or ()]
-    closure = tuple([CellType(_without_overrides(one) if isinstance(one, FunctionType) else one) for one in inner]) or None
+    closure = (
+        tuple(
+            [
+                CellType(_without_overrides(one) if isinstance(one, FunctionType) else one)
+                for one in inner
+            ]
+        )
+        or None
+    )
     globals_ = {**function.__globals__, **plain}
-    same = FunctionType(function.__code__, globals_, function.__name__, function.__defaults__, closure)
+    same = FunctionType(
+        function.__code__, globals_, function.__name__, function.__defaults__, closure
+    )
     same.__kwdefaults__ = function.__kwdefaults__
     return same
 
@@ -124,12 +172,18 @@ def _indexed(value: Value, items: Sequence[Any]) -> Any:
             found, dim = aten.unsqueeze.default(found, dim), dim + 1
         elif isinstance(each, slice):
             if any(one is not None for one in (each.start, each.stop, each.step)):
-                found = aten.slice.Tensor(found, dim, each.start, each.stop, 1 if each.step is None else each.step)
+                found = aten.slice.Tensor(
+                    found, dim, each.start, each.stop, 1 if each.step is None else each.step
+                )
             dim = dim + 1
-        elif type(each) is int or (isinstance(each, fx.Proxy) and role(each.node) in ("variable", "fact")):
+        elif type(each) is int or (
+            isinstance(each, fx.Proxy) and role(each.node) in ("variable", "fact")
+        ):
             found = aten.select.int(found, dim, each)
         else:
-            raise RuleError("a pattern cannot index with a tensor: write torch.ops.aten.index.Tensor(x, [index])")
+            raise RuleError(
+                "a pattern cannot index with a tensor: write torch.ops.aten.index.Tensor(x, [index])"
+            )
     return found
 
 
@@ -146,9 +200,15 @@ def any_of(*parts: Any) -> Any:
     any_of(relu(x), clamp(x, 0))
     """
     value = next((part for part in parts if isinstance(part, fx.Proxy)), None)
-    if functions := [part for part in parts if callable(part) and not isinstance(part, fx.Proxy | torch.Tensor)]:
-        raise RuleError(f"any_of takes values, and {functions[0]!r} is a function: call it with variables")
-    return parts[0] if value is None else value.tracer.create_proxy("call_function", any_of, parts, {})
+    if functions := [
+        part for part in parts if callable(part) and not isinstance(part, fx.Proxy | torch.Tensor)
+    ]:
+        raise RuleError(
+            f"any_of takes values, and {functions[0]!r} is a function: call it with variables"
+        )
+    return (
+        parts[0] if value is None else value.tracer.create_proxy("call_function", any_of, parts, {})
+    )
 
 
 def through(part: Any, chain: Any = None, *, views: bool = True, casts: bool = False) -> Any:
@@ -192,7 +252,9 @@ class ModuleCall:
         called = join(path, node.do.instance.path)
         if self.glob is not None:
             return fnmatchcase(called, self.glob)
-        return any(each.path == called and each.type_name == self.type_name for each in program.modules)
+        return any(
+            each.path == called and each.type_name == self.type_name for each in program.modules
+        )
 
 
 def module(where: Any) -> ModuleCall:
@@ -210,7 +272,9 @@ def module(where: Any) -> ModuleCall:
     if isinstance(where, type) and issubclass(where, torch.nn.Module):
         return ModuleCall(None, f"{where.__module__}.{where.__qualname__}")
     if not isinstance(where, str):
-        raise RuleError(f"px.module takes the path of a module, with * as a wildcard, or a module class, not {where!r}")
+        raise RuleError(
+            f"px.module takes the path of a module, with * as a wildcard, or a module class, not {where!r}"
+        )
     return ModuleCall(where, None)
 
 
@@ -263,7 +327,12 @@ class Pattern:
         for node in tracer.graph.nodes:
             role(node)  # checks its operator
         is_tuple = isinstance(made, list | tuple) and len(made) > 0
-        results = tuple([each.node if isinstance(each, fx.Proxy) else each for each in (made if is_tuple else [made])])
+        results = tuple(
+            [
+                each.node if isinstance(each, fx.Proxy) else each
+                for each in (made if is_tuple else [made])
+            ]
+        )
         return cls(tuple(variables), results, is_tuple, tracer.graph)
 
     @property
@@ -283,10 +352,18 @@ def pattern_at(operators: Any) -> Pattern:
     """
     graph, calls = fx.Graph(), list[fx.Node]()
     for each in operators if isinstance(operators, list | tuple) else [operators]:
-        name, overloads = ("module", [Call]) if isinstance(each, ModuleCall) else operator_named(each)
+        name, overloads = (
+            ("module", [Call]) if isinstance(each, ModuleCall) else operator_named(each)
+        )
         calls.append(graph.call_function(pattern_at, ()))
-        calls[-1].meta.update(role="operator", operator=Operator(name, {one: [{}] for one in overloads}), at=each)
-    return Pattern((), (calls[0] if len(calls) == 1 else graph.call_function(any_of, tuple(calls)),), graph=graph)
+        calls[-1].meta.update(
+            role="operator", operator=Operator(name, {one: [{}] for one in overloads}), at=each
+        )
+    return Pattern(
+        (),
+        (calls[0] if len(calls) == 1 else graph.call_function(any_of, tuple(calls)),),
+        graph=graph,
+    )
 
 
 def variables_of(function: Callable[..., Any]) -> list[str]:
@@ -299,9 +376,16 @@ def variables_of(function: Callable[..., Any]) -> list[str]:
         parameters = inspect.signature(function).parameters.values()
     except ValueError as error:  # many functions that are written in C
         name = getattr(function, "__name__", "it")
-        raise RuleError(f"{name} has no signature that Python can read; call it in a function: lambda x: {name}(x)") from error
-    if any(one.kind is not one.POSITIONAL_OR_KEYWORD or one.default is not one.empty for one in parameters):
-        raise RuleError("each parameter of a rule is a variable: remove defaults and *args; a variable also matches a list")
+        raise RuleError(
+            f"{name} has no signature that Python can read; call it in a function: lambda x: {name}(x)"
+        ) from error
+    if any(
+        one.kind is not one.POSITIONAL_OR_KEYWORD or one.default is not one.empty
+        for one in parameters
+    ):
+        raise RuleError(
+            "each parameter of a rule is a variable: remove defaults and *args; a variable also matches a list"
+        )
     return [one.name for one in parameters]
 
 
@@ -316,7 +400,9 @@ class Operator:
     overloads: Mapping[Any, Sequence[Mapping[Any, Part]]]
     """The argument of each parameter of an overload, in each order of commutative operands."""
     orders: Mapping[int, Sequence[Mapping[Any, Part]]] = field(
-        default=Factory(lambda one: {id(key): each for key, each in one.overloads.items()}, takes_self=True)
+        default=Factory(
+            lambda one: {id(key): each for key, each in one.overloads.items()}, takes_self=True
+        )
     )
     """The same by the id of the overload: the hash of an operator of torch is slow."""
 
@@ -324,7 +410,13 @@ class Operator:
 def role(part: Part) -> str:
     """Return the role of a part: a variable, an operator, an item, a fact, a literal ..."""
     if not isinstance(part, fx.Node):
-        return "list" if isinstance(part, list | tuple) else "tensor" if isinstance(part, torch.Tensor) else "literal"
+        return (
+            "list"
+            if isinstance(part, list | tuple)
+            else "tensor"
+            if isinstance(part, torch.Tensor)
+            else "literal"
+        )
     if "role" not in part.meta:
         part.meta["role"] = _role(part)
         if part.meta["role"] in ("operator", "arithmetic", "item"):
@@ -352,7 +444,11 @@ def _role(part: fx.Node) -> str:
     if part.target is operator.getitem:
         return "item"
     # A number that is computed from variables, as in `x.reshape(n * 2, -1)`, or an operator of tensors.
-    return "arithmetic" if operands and operands <= {"variable", "fact", "arithmetic", "literal"} else "operator"
+    return (
+        "arithmetic"
+        if operands and operands <= {"variable", "fact", "arithmetic", "literal"}
+        else "operator"
+    )
 
 
 def _operator(part: fx.Node) -> Operator:
@@ -363,10 +459,17 @@ def _operator(part: fx.Node) -> Operator:
         target = target.__name__.strip("_")  # type: ignore[union-attr]
         target = PYTHON.get(target, target)
     name, overloads = operator_named(target)
-    found = {one: compared(given) for one in overloads if (given := arranged(one, part.args, part.kwargs)) is not None}
+    found = {
+        one: compared(given)
+        for one in overloads
+        if (given := arranged(one, part.args, part.kwargs)) is not None
+    }
     if not found:
         call = ", ".join(map(shown, [*part.args, *part.kwargs.values()]))
-        raise RuleError(f"no overload of {name} takes ({call}):\n  " + "\n  ".join(str(schema_of(one)) for one in overloads))
+        raise RuleError(
+            f"no overload of {name} takes ({call}):\n  "
+            + "\n  ".join(str(schema_of(one)) for one in overloads)
+        )
     return Operator(name, {one: _orders(name, given) for one, given in found.items()})
 
 
@@ -381,9 +484,16 @@ def _orders(name: str, parts: Mapping[str, Part]) -> list[Mapping[str, Part]]:
     # The arguments in each order of the operands; numbers first, which differ sooner than operators.
     one, other = COMMUTING.get(name, ("", ""))
     orders = [parts]
-    if one in parts and other in parts and parts[one] is not parts[other] and same_arg(parts.get("alpha", 1), 1):
+    if (
+        one in parts
+        and other in parts
+        and parts[one] is not parts[other]
+        and same_arg(parts.get("alpha", 1), 1)
+    ):
         orders.append({**parts, one: parts[other], other: parts[one]})
-    return [dict(sorted(order.items(), key=lambda pair: role(pair[1]) != "literal")) for order in orders]
+    return [
+        dict(sorted(order.items(), key=lambda pair: role(pair[1]) != "literal")) for order in orders
+    ]
 
 
 def nodes_of(*parts: Part) -> dict[fx.Node, None]:
@@ -405,7 +515,11 @@ def shown(part: Part, depth: int = 6) -> str:
         return repr(part)
     if not depth or role(part) == "variable":
         return str(part.target) if depth else "..."
-    name = part.meta["operator"].name if "operator" in part.meta else getattr(part.target, "__name__", part.target)
+    name = (
+        part.meta["operator"].name
+        if "operator" in part.meta
+        else getattr(part.target, "__name__", part.target)
+    )
     return f"{name}({', '.join([shown(each, depth - 1) for each in [*part.args, *part.kwargs.values()]])})"
 
 
@@ -431,7 +545,10 @@ def operator_named(function: Any) -> tuple[str, Sequence[Any]]:
     elif isinstance(function, OpOverloadPacket):
         overloads = [getattr(function, overload) for overload in function.overloads()]
     else:
-        several = [*overloads_of(name), *overloads_of(f"__{name.removeprefix('bitwise_')}__")]  # `x & y` is `aten.__and__`
+        several = [
+            *overloads_of(name),
+            *overloads_of(f"__{name.removeprefix('bitwise_')}__"),
+        ]  # `x & y` is `aten.__and__`
         overloads = [one for one in several if "Tensor" in str(schema_of(one)).partition("->")[2]]
     if not overloads:
         advice = f"{did_you_mean(whole, dir(torch.ops.aten))}; write torch.ops.<library>.<operator>, or px.module(path or class)"
@@ -476,7 +593,13 @@ def _converted(value: Any, parameter: Parameter) -> Any:
 WITHOUT_MEANING = frozenset({"cudnn_enable", "cudnn_enabled"})
 """Parameters that choose a kernel: torch sets them from a global switch, which the exporter turns off."""
 
-LEFT_OUT = {"pin_memory": False, "layout": torch.strided, "device": torch.device("cpu"), "start": 0, "end": 2**63 - 1}
+LEFT_OUT = {
+    "pin_memory": False,
+    "layout": torch.strided,
+    "device": torch.device("cpu"),
+    "start": 0,
+    "end": 2**63 - 1,
+}
 """Torch writes these values for missing arguments; the default in the schema is None."""
 
 
@@ -486,7 +609,11 @@ def compared(arguments: Mapping[Any, Any]) -> Mapping[Any, Any]:
     >>> compared({"self": "x", "dim": 0, "start": None, "cudnn_enabled": True})
     {'self': 'x', 'dim': 0, 'start': 0}
     """
-    return {name: LEFT_OUT.get(name) if each is None else each for name, each in arguments.items() if name not in WITHOUT_MEANING}
+    return {
+        name: LEFT_OUT.get(name) if each is None else each
+        for name, each in arguments.items()
+        if name not in WITHOUT_MEANING
+    }
 
 
 # -- views and casts -------------------------------------------------------------------------------------------------------------
@@ -515,7 +642,9 @@ def looks_through(part: fx.Node, node: Node) -> bool:
 class Through:
     """The views and casts that a pattern looked through; call it to apply them to another value."""
 
-    nodes: tuple[Node, ...] = field(eq=lambda nodes: tuple([(node.do, node.args[1:], node.kwargs) for node in nodes]))
+    nodes: tuple[Node, ...] = field(
+        eq=lambda nodes: tuple([(node.do, node.args[1:], node.kwargs) for node in nodes])
+    )
     """The outermost first."""
     value: Callable[[Any], Any] = field(eq=False, default=lambda arg: arg)
     """Returns the operand for an argument of the program."""
@@ -525,5 +654,7 @@ class Through:
         for node in reversed(self.nodes):
             assert type(node.do) is Op
             args = [self.value(arg) for arg in node.args[1:]]
-            value = cast("Any", node.do.target)(value, *args, **{key: self.value(arg) for key, arg in node.kwargs})
+            value = cast("Any", node.do.target)(
+                value, *args, **{key: self.value(arg) for key, arg in node.kwargs}
+            )
         return value

@@ -24,7 +24,10 @@ from .match import Match
 from .matching import check_results, needs, roots_of
 from .pattern import Pattern, pattern_at, role, variables_of
 
-LAWS = ("nothing that the rule looks for and may replace is left", "values of new nodes are those that their operators compute")
+LAWS = (
+    "nothing that the rule looks for and may replace is left",
+    "values of new nodes are those that their operators compute",
+)
 
 
 @frozen(slots=False)
@@ -44,20 +47,28 @@ class RuleSet(Value):
     ['double', 'double']
     """
 
-    _saved: ClassVar[str] = "rules are functions: import the module that makes them where they are used"
+    _saved: ClassVar[str] = (
+        "rules are functions: import the module that makes them where they are used"
+    )
     rules: tuple[Rule, ...]
     is_top_down: bool = field(default=False, kw_only=True, repr=False)
     """Whether to match values from the results of a graph to its inputs."""
 
     def __attrs_post_init__(self) -> None:
-        if not isinstance(self.rules, list | tuple) or not all(isinstance(each, Rule) for each in self.rules):
-            raise ArgumentError("RuleSet takes a tuple of rules, made by px.rule; a + b is a set of two")
+        if not isinstance(self.rules, list | tuple) or not all(
+            isinstance(each, Rule) for each in self.rules
+        ):
+            raise ArgumentError(
+                "RuleSet takes a tuple of rules, made by px.rule; a + b is a set of two"
+            )
 
     def __add__(self, other: RuleSet) -> RuleSet:
         """Return the rules of both sets, these first; top-down if either is."""
         if not isinstance(other, RuleSet):
             return NotImplemented
-        return RuleSet((*self.rules, *other.rules), is_top_down=self.is_top_down or other.is_top_down)
+        return RuleSet(
+            (*self.rules, *other.rules), is_top_down=self.is_top_down or other.is_top_down
+        )
 
     def top_down(self) -> RuleSet:
         """Return the same rules, matched from the results of a graph to its inputs: a large pattern before its parts.
@@ -139,8 +150,12 @@ class RuleSet(Value):
         found: dict[Any, tuple[Rule, ...]] = {}
         for each in self.rules:
             if each.replacement is None:
-                raise RuleError(f"{each.name} has no replacement: write one as `@{each.name}.becomes`, over `def _(m, ...)`")
-            for target in dict.fromkeys([one for part in each.pattern.results for one in roots_of(part)]):
+                raise RuleError(
+                    f"{each.name} has no replacement: write one as `@{each.name}.becomes`, over `def _(m, ...)`"
+                )
+            for target in dict.fromkeys(
+                [one for part in each.pattern.results for one in roots_of(part)]
+            ):
                 found[target] = (*found.get(target, ()), each)
         return found
 
@@ -188,12 +203,18 @@ class Rule(RuleSet):
             RuleError: its parameters are not ``m`` and the variables of the pattern, or the rule already has a replacement.
         """
         what = f"a function of ({', '.join(('m', *self.variables))}), in plain torch code"
-        parameters = tuple(variables_of(a_function(replacement, f"the replacement of {self.name}", what)))
+        parameters = tuple(
+            variables_of(a_function(replacement, f"the replacement of {self.name}", what))
+        )
         if parameters[1:] != self.variables:
-            raise RuleError(f"{self.name}.becomes takes ({', '.join(('m', *self.variables))}), not ({', '.join(parameters)})")
+            raise RuleError(
+                f"{self.name}.becomes takes ({', '.join(('m', *self.variables))}), not ({', '.join(parameters)})"
+            )
         if self.replacement is not None:
             raise RuleError(f"{self.name} has a replacement already; write another rule")
-        object.__setattr__(self, "replacement", replacement)  # set once, below the pattern; from then on the rule is complete
+        object.__setattr__(
+            self, "replacement", replacement
+        )  # set once, below the pattern; from then on the rule is complete
         return self
 
 
@@ -257,13 +278,28 @@ def rule(
         )
 
     def make(function: Callable[..., Any]) -> Rule:
-        advice = "apply the rule that px.rule returns, not px.rule itself" if isinstance(cast("Any", function), Program) else ""
-        a_function(function, "the pattern of px.rule", "a function, as in px.rule(lambda x: torch.relu(x))", advice)
+        advice = (
+            "apply the rule that px.rule returns, not px.rule itself"
+            if isinstance(cast("Any", function), Program)
+            else ""
+        )
+        a_function(
+            function,
+            "the pattern of px.rule",
+            "a function, as in px.rule(lambda x: torch.relu(x))",
+            advice,
+        )
         traced = Pattern.of(function) if at is None else pattern_at(at)
-        if unused := {*traced.variables} - {each.target for each in traced.parts if role(each) == "variable"}:
-            raise RuleError(f"{function.__name__} does not use {', '.join(sorted(unused))}: remove the parameter or use it")
+        if unused := {*traced.variables} - {
+            each.target for each in traced.parts if role(each) == "variable"
+        }:
+            raise RuleError(
+                f"{function.__name__} does not use {', '.join(sorted(unused))}: remove the parameter or use it"
+            )
         check_results(function.__name__, traced.results)
         replacement = None if at is None else function
-        return Rule(function, traced, traced.variables, replacement, where, keeps_inner, any_effects, once)
+        return Rule(
+            function, traced, traced.variables, replacement, where, keeps_inner, any_effects, once
+        )
 
     return make if pattern is None else make(pattern)

@@ -24,7 +24,15 @@ from ...ir.inference.values import depends_on_contents, plain_strides, without_a
 from ...ir.meta import Meta
 from ...ir.names import Names, stem_of, word_of
 from ...ir.operators import op_of
-from ...ir.torch_private import FakeTensor, Recorder, assuming_sizes, autocast_is_on, fake_of, pytree, without_kernels
+from ...ir.torch_private import (
+    FakeTensor,
+    Recorder,
+    assuming_sizes,
+    autocast_is_on,
+    fake_of,
+    pytree,
+    without_kernels,
+)
 from .pattern import nodes_of
 
 KEPT = "m.value"
@@ -48,7 +56,14 @@ class Template:
     """Whether its values have new symbols, so they are inferred in the program."""
 
     def at(
-        self, root: Node, stack: Stack, operands: Sequence[Source], names: Names, meta: Meta, *, has_values: bool
+        self,
+        root: Node,
+        stack: Stack,
+        operands: Sequence[Source],
+        names: Names,
+        meta: Meta,
+        *,
+        has_values: bool,
     ) -> tuple[list[Node], tuple[Ref, ...]]:
         """Return nodes with fresh names, and the results.
 
@@ -65,14 +80,21 @@ class Template:
 
         def put(one: fx.Node) -> Arg:
             if one not in known:
-                known[one] = _read(operands[self.numbers[one]], one.meta.get("val"), root, stack, names, meta, made)
+                known[one] = _read(
+                    operands[self.numbers[one]], one.meta.get("val"), root, stack, names, meta, made
+                )
             return known[one]
 
         for node, word, do in self.nodes:
-            args, kwargs = _frozen(node.args, put), tuple([(key, _frozen(arg, put)) for key, arg in node.kwargs.items()])
+            args, kwargs = (
+                _frozen(node.args, put),
+                tuple([(key, _frozen(arg, put)) for key, arg in node.kwargs.items()]),
+            )
             known[node] = Ref(names.fresh(word))
             value = {"val": node.meta["val"]} if has_values and "val" in node.meta else {}
-            made.append(Node(known[node].name, do, args, kwargs, stack, MappingProxyType({**meta, **value})))
+            made.append(
+                Node(known[node].name, do, args, kwargs, stack, MappingProxyType({**meta, **value}))
+            )
         return made, tuple(map(put, self.results))
 
 
@@ -82,7 +104,9 @@ def _frozen(arg: Any, put: Callable[[fx.Node], Arg]) -> Any:
     return put(arg) if isinstance(arg, fx.Node) else arg
 
 
-def _read(source: Source, value: Any, root: Node, stack: Stack, names: Names, meta: Meta, made: list[Node]) -> Arg:
+def _read(
+    source: Source, value: Any, root: Node, stack: Stack, names: Names, meta: Meta, made: list[Node]
+) -> Arg:
     # An operand as an argument; reading new state and computing the root each add a node.
     if source is KEPT:
         made.append(root.evolve(name=names.fresh(stem_of(root.name))))
@@ -90,7 +114,16 @@ def _read(source: Source, value: Any, root: Node, stack: Stack, names: Names, me
         existing = next((node for node in made if node.do == source), None)
         if existing is not None:
             return Ref(existing.name)
-        made.append(Node(names.fresh(word_of(source.slot)), source, (), (), stack, MappingProxyType({**meta, "val": value})))
+        made.append(
+            Node(
+                names.fresh(word_of(source.slot)),
+                source,
+                (),
+                (),
+                stack,
+                MappingProxyType({**meta, "val": value}),
+            )
+        )
     else:
         return source
     return Ref(made[-1].name)
@@ -155,23 +188,42 @@ class Operands:
         try:
             for operand in self.by_source.values():
                 self.recorder.operand(operand)
-            with without_kernels(self.values.mode), without_autocast(), self.recorder.recording(), _Apart(self):
+            with (
+                without_kernels(self.values.mode),
+                without_autocast(),
+                self.recorder.recording(),
+                _Apart(self),
+            ):
                 made = function()
             if count and (not isinstance(made, list | tuple) or len(made) != count):
-                raise RuleError(f"a replacement of {count} results returns a tuple of {count} values, not {made!r}")
-            return self._template([self._result(each) for each in (cast("Any", made) if count else [made])])
+                raise RuleError(
+                    f"a replacement of {count} results returns a tuple of {count} values, not {made!r}"
+                )
+            return self._template(
+                [self._result(each) for each in (cast("Any", made) if count else [made])]
+            )
         finally:
             self.recorder = None
 
     def _result(self, value: Any) -> fx.Node:
         assert self.recorder is not None
         node = self.recorder.node_of(value)
-        if node is None and isinstance(value, list | tuple) and value:  # all results of one operator
+        if (
+            node is None and isinstance(value, list | tuple) and value
+        ):  # all results of one operator
             nodes = [self.recorder.node_of(each) for each in value]
-            wholes = [one.args[0] for one in nodes if one is not None and one.target is operator.getitem]
-            node = cast("Any", wholes[0]) if len(wholes) == len(value) and len(set(wholes)) == 1 else None
+            wholes = [
+                one.args[0] for one in nodes if one is not None and one.target is operator.getitem
+            ]
+            node = (
+                cast("Any", wholes[0])
+                if len(wholes) == len(value) and len(set(wholes)) == 1
+                else None
+            )
         if node is None:
-            raise RuleError(f"a replacement returns an operand or a value that it computes, not {value!r}")
+            raise RuleError(
+                f"a replacement returns an operand or a value that it computes, not {value!r}"
+            )
         return cast("fx.Node", node)
 
     def _template(self, results: Sequence[fx.Node]) -> Template:
@@ -179,13 +231,33 @@ class Operands:
         used, recorded = nodes_of(*results), self.recorder.calls()
         calls = [node for node in recorded if node in used]
         for node in recorded:
-            if node not in used and (effects := op_of(node.target).effects).acts and not effects.random:
-                raise RuleError(f"the replacement calls {node.target}, but returns another value: its effect would be lost")
-        nodes = [(node, word_of(cast("Any", node.target).__name__.partition(".")[0]), op_of(node.target)) for node in calls]
-        constants = self.recorder.graph.find_nodes(op="get_attr")  # torch makes a tensor of [1, 2] in x[:, [1, 2]]
-        numbers = {one: n for n, one in enumerate([*self.recorder.graph.find_nodes(op="placeholder"), *constants])}
+            if (
+                node not in used
+                and (effects := op_of(node.target).effects).acts
+                and not effects.random
+            ):
+                raise RuleError(
+                    f"the replacement calls {node.target}, but returns another value: its effect would be lost"
+                )
+        nodes = [
+            (node, word_of(cast("Any", node.target).__name__.partition(".")[0]), op_of(node.target))
+            for node in calls
+        ]
+        constants = self.recorder.graph.find_nodes(
+            op="get_attr"
+        )  # torch makes a tensor of [1, 2] in x[:, [1, 2]]
+        numbers = {
+            one: n
+            for n, one in enumerate([*self.recorder.graph.find_nodes(op="placeholder"), *constants])
+        }
         sources = [*self.by_source, *[getattr(self.recorder.root, one.target) for one in constants]]
-        return Template(nodes, results, numbers, sources, any(depends_on_contents(node.target) for node in calls))
+        return Template(
+            nodes,
+            results,
+            numbers,
+            sources,
+            any(depends_on_contents(node.target) for node in calls),
+        )
 
 
 def _separate(value: Any) -> Any:
@@ -202,22 +274,33 @@ class _Apart(TorchFunctionMode):
         super().__init__()
         self.operands = operands
 
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         kwargs, operands = kwargs or {}, self.operands
         leaves = pytree.tree_leaves((args, kwargs))
-        if not any(isinstance(each, FakeTensor | torch.SymInt | torch.SymFloat) for each in leaves) and not operands.is_called:
+        if (
+            not any(isinstance(each, FakeTensor | torch.SymInt | torch.SymFloat) for each in leaves)
+            and not operands.is_called
+        ):
             with operands.paused():
                 return function(*args, **kwargs)
         if autocast_is_on():
-            raise RuleError("a replacement sets autocast, but its operators run in the modes of the match")
-        if any(isinstance(each, torch.Tensor) and not isinstance(each, FakeTensor) for each in leaves):
+            raise RuleError(
+                "a replacement sets autocast, but its operators run in the modes of the match"
+            )
+        if any(
+            isinstance(each, torch.Tensor) and not isinstance(each, FakeTensor) for each in leaves
+        ):
             args, kwargs = pytree.tree_map_only(torch.Tensor, self._constant, (args, kwargs))
         with operands.values.mode, assuming_sizes(operands.values.mode.shape_env):
             return function(*args, **kwargs)
 
     def _constant(self, tensor: torch.Tensor) -> Any:
         if isinstance(tensor, torch.nn.Parameter) and tensor.requires_grad:
-            raise RuleError("a replacement uses a parameter of your own, which would not be trained: add it with m.parameter")
+            raise RuleError(
+                "a replacement uses a parameter of your own, which would not be trained: add it with m.parameter"
+            )
         return tensor if isinstance(tensor, FakeTensor) else self.operands.of_state(tensor, tensor)
 
 

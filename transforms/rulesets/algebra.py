@@ -33,12 +33,24 @@ def _holds(wide: torch.dtype, narrow: torch.dtype) -> bool:
     # Whether the wide type represents every number of the narrow one.
     if narrow in (wide, torch.bool):
         return True
-    if wide is torch.bool or wide.is_complex or narrow.is_complex or (narrow.is_floating_point and not wide.is_floating_point):
+    if (
+        wide is torch.bool
+        or wide.is_complex
+        or narrow.is_complex
+        or (narrow.is_floating_point and not wide.is_floating_point)
+    ):
         return False
     if narrow.is_floating_point:
         big, small = torch.finfo(wide), torch.finfo(narrow)
-        return big.eps <= small.eps and big.max >= small.max and big.smallest_normal <= small.smallest_normal
-    whole, most = torch.iinfo(narrow), 2 / torch.finfo(wide).eps if wide.is_floating_point else torch.iinfo(wide).max
+        return (
+            big.eps <= small.eps
+            and big.max >= small.max
+            and big.smallest_normal <= small.smallest_normal
+        )
+    whole, most = (
+        torch.iinfo(narrow),
+        2 / torch.finfo(wide).eps if wide.is_floating_point else torch.iinfo(wide).max,
+    )
     return whole.max <= most and (wide.is_signed or not whole.min)
 
 
@@ -48,12 +60,19 @@ def _is_lossless(m: Match) -> bool:
     if before is None or not isinstance(between, torch.dtype) or not isinstance(after, torch.dtype):
         return False
     fits = after.is_floating_point or not before.is_floating_point
-    return before not in (between, after) and _holds(between, before) and fits and not after.is_complex
+    return (
+        before not in (between, after) and _holds(between, before) and fits and not after.is_complex
+    )
 
 
 def _is_back(m: Match) -> bool:
     before, between = m.dtype("x"), m["a"]
-    return before is not None and isinstance(between, torch.dtype) and before == m["b"] != between and _holds(between, before)
+    return (
+        before is not None
+        and isinstance(between, torch.dtype)
+        and before == m["b"] != between
+        and _holds(between, before)
+    )
 
 
 # -- numbers ------------------------------------------------------------------------------------------------------------------------
@@ -77,7 +96,12 @@ def _is_one(m: Match) -> bool:
 
 def _is_zero(m: Match) -> bool:
     # Positive zero: subtracting -0.0 changes the sign of zeros.
-    return type(m["zero"]) in (int, float) and m["zero"] == 0 and math.copysign(1, m["zero"]) > 0 and _is_real(m)  # type: ignore[arg-type]
+    return (
+        type(m["zero"]) in (int, float)
+        and m["zero"] == 0
+        and math.copysign(1, m["zero"]) > 0
+        and _is_real(m)
+    )  # type: ignore[arg-type]
 
 
 def _is_whole(m: Match) -> bool:

@@ -48,8 +48,13 @@ def _scores(q: Any, k: Any) -> Any:
 
 def _weights(scores: Any, dim: Any, q: Any, drop: Callable[[Any], Any]) -> Any:
     # The softmax may use a wider type, and cast back to that of the operands before or after the dropout.
-    scores = any_of(scores, *_casts(scores, q, scores), *_casts(scores.to(torch.float32), q, scores))
-    wide = any_of(torch.softmax(scores.to(torch.float32), dim), torch.softmax(scores, dim, dtype=torch.float32))
+    scores = any_of(
+        scores, *_casts(scores, q, scores), *_casts(scores.to(torch.float32), q, scores)
+    )
+    wide = any_of(
+        torch.softmax(scores.to(torch.float32), dim),
+        torch.softmax(scores, dim, dtype=torch.float32),
+    )
     plain = any_of(torch.softmax(scores, dim), SAFE_SOFTMAX(scores, dim), wide)
     dropped = drop(any_of(plain, *_casts(plain, q, scores)))
     return any_of(dropped, *_casts(dropped, q, scores))
@@ -57,13 +62,19 @@ def _weights(scores: Any, dim: Any, q: Any, drop: Callable[[Any], Any]) -> Any:
 
 def _casts(x: Any, q: Any, scores: Any) -> list[Any]:
     # `_keeps_precision` skips casts that are too narrow.
-    return [*[x.to(dtype) for dtype in (torch.float16, torch.bfloat16, torch.float32)], x.type_as(q), x.type_as(scores)]
+    return [
+        *[x.to(dtype) for dtype in (torch.float16, torch.bfloat16, torch.float32)],
+        x.type_as(q),
+        x.type_as(scores),
+    ]
 
 
 SCALED: dict[str, Callable[..., Any]] = {
     "": _scores,
     "scaled": lambda q, k, scale: any_of(_scores(q, k) * scale, _scores(q, k) / scale),
-    "scaled_twice": lambda q, k, scale: any_of(_product(q * scale, _turned(k) * scale), _product(q / scale, _turned(k) / scale)),
+    "scaled_twice": lambda q, k, scale: any_of(
+        _product(q * scale, _turned(k) * scale), _product(q / scale, _turned(k) / scale)
+    ),
 }
 
 MASKED: dict[str, Callable[..., Any]] = {
@@ -100,7 +111,12 @@ def _attention(scaled: str, masked: str, dropped: str) -> Rule:
     def fused(m: Match, *values: Any) -> Any:
         arguments = dict(zip(names, values, strict=True))
         p = arguments.get("p", 0.0) if arguments.get("train") else 0.0
-        return attend(*values[:3], attn_mask=_mask(m, arguments), dropout_p=p, scale=_factor(m) if options[0] else 1.0)
+        return attend(
+            *values[:3],
+            attn_mask=_mask(m, arguments),
+            dropout_p=p,
+            scale=_factor(m) if options[0] else 1.0,
+        )
 
     pattern.__name__ = "_".join(["attention", *filter(None, (scaled, masked, dropped))])
     pattern.__signature__, fused.__signature__ = _signature(names), _signature(["m", *names])  # type: ignore[attr-defined]
@@ -123,7 +139,9 @@ def _is_attention(m: Match) -> bool:
     if not all(isinstance(one, torch.Tensor) and one.is_floating_point() for one in (q, k, v)):
         return False
     rank, names = q.dim(), m.found.values
-    mine, *others = [(one.dim(), one.dtype, device_of(one), tuple(one.shape[:-2])) for one in (q, k, v)]
+    mine, *others = [
+        (one.dim(), one.dtype, device_of(one), tuple(one.shape[:-2])) for one in (q, k, v)
+    ]
     return bool(
         rank >= 3
         and all(each == mine for each in others)
@@ -139,14 +157,22 @@ def _is_attention(m: Match) -> bool:
 
 
 def _turns_the_last_two(m: Match, rank: int) -> bool:
-    turns = [node for node in m.nodes if type(node.do) is Op and node.do.name == "aten.transpose.int"]
-    return all({number % rank for number in node.args[1:]} == {rank - 2, rank - 1} for node in turns)  # type: ignore[operator]
+    turns = [
+        node for node in m.nodes if type(node.do) is Op and node.do.name == "aten.transpose.int"
+    ]
+    return all(
+        {number % rank for number in node.args[1:]} == {rank - 2, rank - 1} for node in turns
+    )  # type: ignore[operator]
 
 
 def _keeps_precision(m: Match, dtype: torch.dtype) -> bool:
     # No intermediate type is narrower than that of the operands, and the result has the latter.
     dtypes = [one for node in m.nodes if (one := m.dtype(Ref(node.name))) is not torch.bool]
-    allowed = (dtype, torch.float32, torch.float64) if dtype in (torch.float16, torch.bfloat16) else (dtype,)
+    allowed = (
+        (dtype, torch.float32, torch.float64)
+        if dtype in (torch.float16, torch.bfloat16)
+        else (dtype,)
+    )
     return dtypes[0] == dtype and all(one in allowed for one in dtypes)
 
 
@@ -158,7 +184,12 @@ def _number(m: Match, variable: str) -> float:
     # A literal number, or the number of a scalar tensor that `torch.full` makes.
     value = m[variable]
     made = m.scope.draft.nodes.get(value.name) if type(value) is Ref else None
-    if made is not None and type(made.do) is Op and made.do.name == "aten.full.default" and m.shape(value) == ():
+    if (
+        made is not None
+        and type(made.do) is Op
+        and made.do.name == "aten.full.default"
+        and m.shape(value) == ()
+    ):
         value = made.args[1]
     return _as_number(value)
 
@@ -178,7 +209,11 @@ def _is_mask(m: Match, name: str, q: torch.Tensor, k: torch.Tensor) -> bool:
     if not isinstance(mask, torch.Tensor) or not 0 < mask.dim() <= q.dim():
         return False
     sizes = zip(mask.shape, (*q.shape[:-1], k.shape[-2])[-mask.dim() :], strict=True)
-    return mask.dtype == dtype and device_of(mask) == device_of(q) and all(mine in (theirs, 1) for mine, theirs in sizes)
+    return (
+        mask.dtype == dtype
+        and device_of(mask) == device_of(q)
+        and all(mine in (theirs, 1) for mine, theirs in sizes)
+    )
 
 
 def _hides(m: Match, dtype: torch.dtype) -> bool:
@@ -193,11 +228,17 @@ def _mask(m: Match, arguments: Any) -> Any:
     if "fill" not in arguments:
         return arguments.get("mask")
     dtype = arguments["q"].dtype
-    fill = torch.tensor(_number(m, "fill"), dtype=torch.float64).to(dtype).item()  # overflows to -inf in half precision
+    fill = (
+        torch.tensor(_number(m, "fill"), dtype=torch.float64).to(dtype).item()
+    )  # overflows to -inf in half precision
     seen = arguments["seen"] if "seen" in arguments else arguments["hidden"].logical_not()
     if "mask" in arguments:
         return torch.where(seen, arguments["mask"], arguments["mask"] + fill)
-    return seen if fill == -math.inf else torch.full_like(seen, fill, dtype=dtype).masked_fill(seen, 0.0)
+    return (
+        seen
+        if fill == -math.inf
+        else torch.full_like(seen, fill, dtype=dtype).masked_fill(seen, 0.0)
+    )
 
 
 # -- existing attention operators ---------------------------------------------------------------------------------------------------
@@ -215,17 +256,34 @@ def _is_scaled_before(m: Match) -> bool:
     by, scale = _factor(m, "by"), _as_it_is(m)
     if scale is None or by is None or by == 0 or not m.dtype("q") == m.dtype("k") == m.dtype("v"):
         return False
-    return m["causal"] is False or (by > 0 and scale > 0)  # torch's kernels hide causal scores as -inf times the factor
+    return m["causal"] is False or (
+        by > 0 and scale > 0
+    )  # torch's kernels hide causal scores as -inf times the factor
 
 
 @rule(where=_is_scaled_before)
-def scaled_before(q: Any, k: Any, v: Any, mask: Any, p: Any, causal: Any, scale: Any, gqa: Any, by: Any) -> Any:
-    options = {"attn_mask": mask, "dropout_p": p, "is_causal": causal, "scale": scale, "enable_gqa": gqa}
-    return any_of(*[attend(*one, v, **options) for one in ((q * by, k), (q, k * by), (q / by, k), (q, k / by))])
+def scaled_before(
+    q: Any, k: Any, v: Any, mask: Any, p: Any, causal: Any, scale: Any, gqa: Any, by: Any
+) -> Any:
+    options = {
+        "attn_mask": mask,
+        "dropout_p": p,
+        "is_causal": causal,
+        "scale": scale,
+        "enable_gqa": gqa,
+    }
+    return any_of(
+        *[
+            attend(*one, v, **options)
+            for one in ((q * by, k), (q, k * by), (q / by, k), (q, k / by))
+        ]
+    )
 
 
 @scaled_before.becomes
-def _(m: Match, q: Any, k: Any, v: Any, mask: Any, p: Any, causal: Any, scale: Any, gqa: Any, by: Any) -> Any:
+def _(
+    m: Match, q: Any, k: Any, v: Any, mask: Any, p: Any, causal: Any, scale: Any, gqa: Any, by: Any
+) -> Any:
     return attend(q, k, v, mask, p, causal, scale=_as_it_is(m) * _factor(m, "by"), enable_gqa=gqa)  # type: ignore[operator]
 
 
@@ -233,7 +291,13 @@ def _is_causal(m: Match) -> bool:
     mask, q, k = m.constant("mask", buffers=True), m.shape("q"), m.shape("k")
     if m["scale"] is not None and not _as_number(m["scale"]) > 0:
         return False  # torch hides by -inf times the factor
-    if mask is None or q is None or k is None or mask.dim() < 2 or mask.shape[-2:] != (q[-2], k[-2]):
+    if (
+        mask is None
+        or q is None
+        or k is None
+        or mask.dim() < 2
+        or mask.shape[-2:] != (q[-2], k[-2])
+    ):
         return False
     seen = torch.ones(mask.shape, dtype=torch.bool, device=mask.device).tril()
     if mask.dtype is torch.bool:
@@ -254,15 +318,25 @@ def _(m: Match, q: Any, k: Any, v: Any, mask: Any, p: Any, scale: Any, gqa: Any)
 
 def _is_over_heads(m: Match) -> bool:
     q, k, v, mask = (m.shape(name) for name in ("q", "k", "v", "mask"))
-    shapes = [m.shape(Ref(node.name)) for node in m.nodes if type(node.do) is Op and node.do.name in VIEWS]
+    shapes = [
+        m.shape(Ref(node.name)) for node in m.nodes if type(node.do) is Op and node.do.name in VIEWS
+    ]
     if None in (q, k, v, mask) or [len(one or ()) for one in shapes] != [3, 4]:
         return False
     flat, heads = shapes
     return bool(
         m["dim"] in (-1, 2)
         and (heads[0] * heads[1], *heads[2:]) == (q[0], q[1], k[1]) == flat  # type: ignore[index]
-        and (len(mask) <= 4 and all(one == all_ or one == 1 for one, all_ in zip(mask[::-1], heads[::-1], strict=False)))  # type: ignore[index]
-        and m.dtype("q") == m.dtype("k") == m.dtype("v") == m.dtype("mask") == m.dtype(Ref(m.root.name))
+        and len(mask) <= 4  # type: ignore[arg-type]
+        and all(
+            size in (whole, 1)
+            for size, whole in zip(mask[::-1], heads[::-1], strict=False)  # type: ignore[index]
+        )
+        and m.dtype("q")
+        == m.dtype("k")
+        == m.dtype("v")
+        == m.dtype("mask")
+        == m.dtype(Ref(m.root.name))
     )
 
 

@@ -25,7 +25,10 @@ aten: Any = torch.ops.aten
 def _near(m: Match, **wanted: float) -> bool:
     # Whether numbers of the match are those of a formula, up to rounding in source code.
     pairs = [(m[name], number) for name, number in wanted.items()]
-    is_near = [type(one) in (int, float) and math.isclose(one, number, rel_tol=1e-4) for one, number in pairs]  # type: ignore[arg-type]
+    is_near = [
+        type(one) in (int, float) and math.isclose(one, number, rel_tol=1e-4)
+        for one, number in pairs
+    ]  # type: ignore[arg-type]
     return is_float(m) and all(is_near)
 
 
@@ -34,13 +37,19 @@ def _near(m: Match, **wanted: float) -> bool:
 
 def _is_known(m: Match) -> bool:
     optional = [m[name] for name in ("b", "scale", "shift") if m[name] is not None]
-    weight, mean, var, *rest = known = [m.tensor(one) for one in (m["w"], m["mean"], m["var"], *optional)]
+    weight, mean, var, *rest = known = [
+        m.tensor(one) for one in (m["w"], m["mean"], m["var"], *optional)
+    ]
     if not all(one is not None and one.is_floating_point() for one in known):
         return False
     # Channels are the second dimension, which an unbatched sample does not have.
     is_batch = len(m.shape("x") or ()) == weight.dim() >= 2
     is_positive = var.is_meta or bool((var + m["eps"] > 0).all())
-    return is_positive and is_batch and all(one.shape == weight.shape[:1] for one in (mean, var, *rest))
+    return (
+        is_positive
+        and is_batch
+        and all(one.shape == weight.shape[:1] for one in (mean, var, *rest))
+    )
 
 
 def _folded(m: Match, eps: Any, *operands: Any) -> tuple[Any, Any]:
@@ -53,33 +62,69 @@ def _folded(m: Match, eps: Any, *operands: Any) -> tuple[Any, Any]:
         if one is not None:
             m.drop(one)
     weight = w * by.reshape(-1, *[1] * (w.dim() - 1))
-    return m.parameter("folded_weight", weight.to(w.dtype)), m.parameter("folded_bias", bias.to(w.dtype))
+    return m.parameter("folded_weight", weight.to(w.dtype)), m.parameter(
+        "folded_bias", bias.to(w.dtype)
+    )
 
 
 def _conv_batch_norm(conv: Any) -> Rule:
     return named(
         f"{conv.__name__}_batch_norm",
-        lambda x, w, b, stride, padding, dilation, groups, scale, shift, mean, var, momentum, eps: aten.batch_norm.default(
-            conv(x, w, b, stride, padding, dilation, groups), scale, shift, mean, var, False, momentum, eps, True
+        lambda x, w, b, stride, padding, dilation, groups, scale, shift, mean, var, momentum, eps: (
+            aten.batch_norm.default(
+                conv(x, w, b, stride, padding, dilation, groups),
+                scale,
+                shift,
+                mean,
+                var,
+                False,
+                momentum,
+                eps,
+                True,
+            )
         ),
-        lambda m, x, w, b, stride, padding, dilation, groups, scale, shift, mean, var, momentum, eps: conv(
-            x, *_folded(m, eps, w, b, scale, shift, mean, var), stride, padding, dilation, groups
+        lambda m, x, w, b, stride, padding, dilation, groups, scale, shift, mean, var, momentum, eps: (
+            conv(
+                x,
+                *_folded(m, eps, w, b, scale, shift, mean, var),
+                stride,
+                padding,
+                dilation,
+                groups,
+            )
         ),
         _is_known,
     )
 
 
 @rule(where=_is_known)
-def linear_batch_norm(x: Any, w: Any, b: Any, scale: Any, shift: Any, mean: Any, var: Any, momentum: Any, eps: Any) -> Any:
-    return aten.batch_norm.default(functional.linear(x, w, b), scale, shift, mean, var, False, momentum, eps, True)
+def linear_batch_norm(
+    x: Any, w: Any, b: Any, scale: Any, shift: Any, mean: Any, var: Any, momentum: Any, eps: Any
+) -> Any:
+    return aten.batch_norm.default(
+        functional.linear(x, w, b), scale, shift, mean, var, False, momentum, eps, True
+    )
 
 
 @linear_batch_norm.becomes
-def _(m: Match, x: Any, w: Any, b: Any, scale: Any, shift: Any, mean: Any, var: Any, momentum: Any, eps: Any) -> Any:
+def _(
+    m: Match,
+    x: Any,
+    w: Any,
+    b: Any,
+    scale: Any,
+    shift: Any,
+    mean: Any,
+    var: Any,
+    momentum: Any,
+    eps: Any,
+) -> Any:
     return functional.linear(x, *_folded(m, eps, w, b, scale, shift, mean, var))
 
 
-BATCH_NORMS = RuleSet((*map(_conv_batch_norm, (torch.conv1d, torch.conv2d, torch.conv3d)), linear_batch_norm))
+BATCH_NORMS = RuleSet(
+    (*map(_conv_batch_norm, (torch.conv1d, torch.conv2d, torch.conv3d)), linear_batch_norm)
+)
 
 
 # -- norms --------------------------------------------------------------------------------------------------------------------------
@@ -103,12 +148,19 @@ def _square(x: Any) -> Any:
 
 
 def _over_root(x: Any, square: Any, eps: Any) -> Any:
-    return any_of(x * (square + eps).rsqrt(), x / (square + eps).sqrt(), x / (square + eps) ** 0.5, x * (square + eps) ** -0.5)
+    return any_of(
+        x * (square + eps).rsqrt(),
+        x / (square + eps).sqrt(),
+        x / (square + eps) ** 0.5,
+        x * (square + eps) ** -0.5,
+    )
 
 
 def _layer_norm(x: Any, eps: Any) -> Any:
     centered = x - x.mean([-1], True)
-    variance = any_of(aten.var.dim(x, [-1], False, True), aten.var.correction(x, [-1], correction=0, keepdim=True))
+    variance = any_of(
+        aten.var.dim(x, [-1], False, True), aten.var.correction(x, [-1], correction=0, keepdim=True)
+    )
     return _over_root(centered, any_of(_square(centered).mean([-1], True), variance), eps)
 
 
@@ -184,7 +236,12 @@ def _has_part(m: Match) -> bool:
 
 def _softmax(x: Any, dims: Any) -> Any:
     # The numerator and the sum are the same alternative.
-    return any_of(*[one / torch.sum(one, dims, True) for one in (torch.exp(x), torch.exp(x - torch.amax(x, dims, True)))])
+    return any_of(
+        *[
+            one / torch.sum(one, dims, True)
+            for one in (torch.exp(x), torch.exp(x - torch.amax(x, dims, True)))
+        ]
+    )
 
 
 def _one_dim(m: Match) -> bool:

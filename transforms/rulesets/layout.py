@@ -23,7 +23,12 @@ aten: Any = torch.ops.aten
 Function = Callable[..., Any]
 
 
-def named(name: str, pattern: Function, replacement: Function, where: Callable[[Match], bool] | None = None) -> Rule:
+def named(
+    name: str,
+    pattern: Function,
+    replacement: Function,
+    where: Callable[[Match], bool] | None = None,
+) -> Rule:
     """Make a named rule from a pattern, a replacement and a condition.
 
     >>> named("neg_neg", lambda x: -(-x), lambda m, x: x)  # doctest: +ELLIPSIS
@@ -43,7 +48,11 @@ def alike(m: Match, variable: str = "x") -> bool:
     True
     """
     mine, theirs = m.val(Ref(m.root.name)), m.val(variable)
-    if not isinstance(mine, torch.Tensor) or not isinstance(theirs, torch.Tensor) or mine.dtype != theirs.dtype:
+    if (
+        not isinstance(mine, torch.Tensor)
+        or not isinstance(theirs, torch.Tensor)
+        or mine.dtype != theirs.dtype
+    ):
         return False
     return (*mine.shape, *mine.stride()) == (*theirs.shape, *theirs.stride())
 
@@ -94,7 +103,14 @@ def is_float(m: Match) -> bool:
 
 def turned(w: Any) -> Any:
     """Return a pattern of a transposed matrix, in all spellings."""
-    return any_of(w.t(), aten.mT.default(w), aten.numpy_T.default(w), w.transpose(0, 1), w.transpose(-2, -1), w.permute([1, 0]))
+    return any_of(
+        w.t(),
+        aten.mT.default(w),
+        aten.numpy_T.default(w),
+        w.transpose(0, 1),
+        w.transpose(-2, -1),
+        w.permute([1, 0]),
+    )
 
 
 DIMENSIONS = RuleSet((
@@ -128,7 +144,11 @@ def _is_one_dim(m: Match, one: str, other: str, more: int = 0) -> bool:
 # -- parts and copies ---------------------------------------------------------------------------------------------------------------
 
 
-CUTS = {"split": aten.split.Tensor, "split_sizes": aten.split_with_sizes.default, "chunk": aten.chunk.default}
+CUTS = {
+    "split": aten.split.Tensor,
+    "split_sizes": aten.split_with_sizes.default,
+    "chunk": aten.chunk.default,
+}
 
 
 def _rejoined(count: int, name: str) -> Rule:

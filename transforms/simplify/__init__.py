@@ -10,4 +10,9 @@ from .constants import fold_constants
 from .dead_code import eliminate_dead_code
 from .noops import remove_noops
 
-__all__ = ["eliminate_common_subexpressions", "eliminate_dead_code", "fold_constants", "remove_noops"]
+__all__ = [
+    "eliminate_common_subexpressions",
+    "eliminate_dead_code",
+    "fold_constants",
+    "remove_noops",
+]

@@ -68,7 +68,10 @@ def eliminate_common_subexpressions(program: Program, *, fuel: Fuel = UNLIMITED)
     """
     while True:
         effects, facts = program_effects(program), _Facts(program)
-        graphs = {name: _Walk(program, name, effects[name], facts, fuel).run() for name in program.bottom_up}
+        graphs = {
+            name: _Walk(program, name, effects[name], facts, fuel).run()
+            for name in program.bottom_up
+        }
         # Merged values may allow other merges: their memory is no longer written.
         merged = program.with_graphs(graphs)
         if merged is program:
@@ -89,7 +92,9 @@ class _Facts:
 class _Walk:
     """One walk over a graph."""
 
-    def __init__(self, program: Program, name: str, effects: Sequence[NodeEffects], facts: _Facts, fuel: Fuel) -> None:
+    def __init__(
+        self, program: Program, name: str, effects: Sequence[NodeEffects], facts: _Facts, fuel: Fuel
+    ) -> None:
         self.program = program
         self.name = name
         self.graph = program.graphs[name]
@@ -108,7 +113,9 @@ class _Walk:
     def run(self) -> Graph:
         """Return the graph without duplicates; the same object if it has none."""
         if self.is_root:
-            self.known.update({name: Ref(f"cell {cell}") for name, cell in state_of_inputs(self.program).items()})
+            self.known.update(
+                {name: Ref(f"cell {cell}") for name, cell in state_of_inputs(self.program).items()}
+            )
         for node in self.graph.nodes:
             effect = self.memory.effects[node.name]
             if type(node.do) is Get:
@@ -129,12 +136,19 @@ class _Walk:
         do = node.do
         if is_boundary(node) or node.meta.get("unbacked_bindings"):
             return False  # its sizes are in the types of other values
-        return type(do) is not Call or not (do.graph in self.facts.preserved or do.instance.path in self.facts.parts)
+        return type(do) is not Call or not (
+            do.graph in self.facts.preserved or do.instance.path in self.facts.parts
+        )
 
     def _compare(self, node: Node, effect: NodeEffects) -> None:
         first = self.first.setdefault(self._key(node, effect), node.name)
         memory = self.memory
-        if first == node.name or memory.is_written(first) or memory.is_written(node.name) or {first, node.name} <= memory.given:
+        if (
+            first == node.name
+            or memory.is_written(first)
+            or memory.is_written(node.name)
+            or {first, node.name} <= memory.given
+        ):
             return
         if self.fuel.burn("use", first, "for", node.name, graph=self.name):
             self.edit.drop(node.name, Ref(first))
@@ -144,7 +158,9 @@ class _Walk:
 
     def _key(self, node: Node, effect: NodeEffects) -> object:
         do = node.do
-        if type(do) is Call:  # the path matters if the body reads state; the number of the call does not
+        if (
+            type(do) is Call
+        ):  # the path matters if the body reads state; the number of the call does not
             do = Call(Frame(do.instance.path if do.graph in self.facts.placed else ""), do.graph)
         refs = node.refs()
         same = Node("", do, node.args, node.kwargs).using(self.known)

@@ -51,7 +51,9 @@ UNDEFINED = ("empty", "new_empty", "_empty")
         "only nodes with constant operands are removed",
     ],
 )
-def fold_constants(program: Program, *, limit: int = LIMIT, parameters: bool = False, fuel: Fuel = UNLIMITED) -> Program:
+def fold_constants(
+    program: Program, *, limit: int = LIMIT, parameters: bool = False, fuel: Fuel = UNLIMITED
+) -> Program:
     """Compute the values that depend on constants only, and store them as constants.
 
     Before::
@@ -98,7 +100,9 @@ def fold_constants(program: Program, *, limit: int = LIMIT, parameters: bool = F
     graphs, origins = dict[str, Graph](), dict[int, Meta]()
     for name in program.bottom_up:
         memory, inferred = Memory(program, name, effects[name]), values_of(typed.graphs[name])
-        folding = _Folding(program, name, program.graphs[name], memory, known, inferred, limit, fuel)
+        folding = _Folding(
+            program, name, program.graphs[name], memory, known, inferred, limit, fuel
+        )
         graphs[name] = folding.run()
         origins |= folding.origins
     return with_constants(program.with_graphs(graphs), origins=origins)
@@ -110,22 +114,37 @@ class _Known:
     def __init__(self, program: Program, *, parameters: bool) -> None:
         self.program = program
         self.places = all_instances(program)
-        self.passed = {body for _, node in program.nodes() for body in bodies_in(node.args, node.kwargs)}
-        self.kinds = {SlotKind.BUFFER, SlotKind.CONSTANT, *([SlotKind.PARAMETER] if parameters else [])}
+        self.passed = {
+            body for _, node in program.nodes() for body in bodies_in(node.args, node.kwargs)
+        }
+        self.kinds = {
+            SlotKind.BUFFER,
+            SlotKind.CONSTANT,
+            *([SlotKind.PARAMETER] if parameters else []),
+        }
         self.unknown = self._unknown()
 
     def _unknown(self) -> set[int]:
         # Storages that a node may write, that the caller may write because they are returned, or that are loaded.
-        state, gradients = self.program.state, [spec for spec in self.program.signature.outputs if type(spec) is StateGradient]
+        state, gradients = (
+            self.program.state,
+            [spec for spec in self.program.signature.outputs if type(spec) is StateGradient],
+        )
         slots = [*written_slots(self.program, or_returned=True), *[spec.slot for spec in gradients]]
         found = {state[slot].storage for slot in slots if slot in state}
-        found |= {slot.storage for _, slot in state.pairs if slot.kind not in self.kinds}  # trained under another name
+        found |= {
+            slot.storage for _, slot in state.pairs if slot.kind not in self.kinds
+        }  # trained under another name
         return found.union(*state.entangled)
 
     def read(self, graph: str, slot: str) -> Any:
         """Return the value of a read, if it is constant and the same in all calls of its graph; None otherwise."""
         state = self.program.state
-        found = {state[name].cell: state[name] for place in self.places[graph] if (name := join(place, slot)) in state}
+        found = {
+            state[name].cell: state[name]
+            for place in self.places[graph]
+            if (name := join(place, slot)) in state
+        }
         return self._value(found.popitem()[1]) if len(found) == 1 else None
 
     def input(self, slot: str) -> Any:
@@ -165,11 +184,15 @@ class _Folding:
 
     def run(self) -> Graph:
         """Return the graph with tensors instead of values computed from constants; the same object if it has none."""
-        if self.name in self.known.passed and not any(type(node.do) is Get for node in self.graph.nodes):
+        if self.name in self.known.passed and not any(
+            type(node.do) is Get for node in self.graph.nodes
+        ):
             return self.graph  # state is an operand of such a body
         if self.name == self.program.root:
             for formal, spec in self.program.inputs:
-                self._keep(formal.name, self.known.input(spec.slot) if type(spec) is StateInput else None)
+                self._keep(
+                    formal.name, self.known.input(spec.slot) if type(spec) is StateInput else None
+                )
         for node in self.graph.nodes:
             self._keep(node.name, self._value(node))
         return self._folded()
@@ -182,12 +205,24 @@ class _Folding:
         do = node.do
         if type(do) is Get:
             return self.known.read(self.name, do.slot)
-        runs = type(do) is Op and all(name in self.values for name in node.refs()) and self._is_sure(node, do)
-        return _result(node, do, self.values, self.inferred.get(node.name)) if type(do) is Op and runs else None
+        runs = (
+            type(do) is Op
+            and all(name in self.values for name in node.refs())
+            and self._is_sure(node, do)
+        )
+        return (
+            _result(node, do, self.values, self.inferred.get(node.name))
+            if type(do) is Op and runs
+            else None
+        )
 
     def _is_sure(self, node: Node, do: Op) -> bool:
         # Whether it is pure and deterministic, and its result is small.
-        if not computes(self.memory.effects[node.name]) or self.memory.is_written(node.name) or is_boundary(node):
+        if (
+            not computes(self.memory.effects[node.name])
+            or self.memory.is_written(node.name)
+            or is_boundary(node)
+        ):
             return False
         if node.projection is not None:
             return True
@@ -195,7 +230,11 @@ class _Folding:
         if not isinstance(target, OpOverload) or target.namespace not in RUN:
             return False
         name = target.name().partition("::")[2]
-        tagged = {torch.Tag.nondeterministic_seeded, torch.Tag.nondeterministic_bitwise, torch.Tag.data_dependent_output}
+        tagged = {
+            torch.Tag.nondeterministic_seeded,
+            torch.Tag.nondeterministic_bitwise,
+            torch.Tag.data_dependent_output,
+        }
         parts = as_tuple(self.inferred.get(node.name))
         small = all(isinstance(part, torch.Tensor) and _bytes(part) <= self.limit for part in parts)
         return small and not name.startswith(UNDEFINED) and tagged.isdisjoint(target.tags)
@@ -205,12 +244,16 @@ class _Folding:
         outputs = set(self.graph.output_refs())
         users = self.graph.users
         for node in reversed(self.graph.nodes):
-            if node.name not in self.values or (node.name not in users and node.name not in outputs):
+            if node.name not in self.values or (
+                node.name not in users and node.name not in outputs
+            ):
                 continue
             if gone.issuperset(users.get(node.name, ())) and node.name not in outputs:
                 edit.erase(node.name)
                 gone.add(node.name)
-            elif self._becomes_constant(node) and self.fuel.burn("fold", node.name, graph=self.name):
+            elif self._becomes_constant(node) and self.fuel.burn(
+                "fold", node.name, graph=self.name
+            ):
                 value = self.values[node.name]
                 edit.drop(node.name, value)
                 if ORIGIN in node.meta:
@@ -221,10 +264,17 @@ class _Folding:
 
     def _becomes_constant(self, node: Node) -> bool:
         value = self.values[node.name]
-        if type(node.do) is Get or not isinstance(value, torch.Tensor) or node.name in self.memory.given:
+        if (
+            type(node.do) is Get
+            or not isinstance(value, torch.Tensor)
+            or node.name in self.memory.given
+        ):
             return False
         named = any(is_boundary(self.graph.by_name[user]) for user in self.graph.users[node.name])
-        return not (named or self.memory.is_outside(node.name)) and value.untyped_storage().nbytes() <= self.limit
+        return (
+            not (named or self.memory.is_outside(node.name))
+            and value.untyped_storage().nbytes() <= self.limit
+        )
 
 
 def _bytes(inferred: torch.Tensor) -> float:
@@ -239,7 +289,10 @@ def _result(node: Node, do: Op, values: Mapping[str, Any], inferred: Any) -> Any
     def known(ref: Any) -> Arg:
         return values[ref.name] if type(ref) is Ref else ref
 
-    args, kwargs = thawed(node.args, known), {key: thawed(value, known) for key, value in node.kwargs}
+    args, kwargs = (
+        thawed(node.args, known),
+        {key: thawed(value, known) for key, value in node.kwargs},
+    )
     assert do.target is not None
     try:
         with torch.no_grad():
@@ -250,5 +303,8 @@ def _result(node: Node, do: Op, values: Mapping[str, Any], inferred: Any) -> Any
         return found
     mine, theirs = as_tuple(found), as_tuple(inferred)
     fits = len(mine) == len(theirs) and all(map(_has_contents, mine))
-    same = fits and all(describe_tensor(one)[1:5] == describe_tensor(other)[1:5] for one, other in zip(mine, theirs, strict=True))
+    same = fits and all(
+        describe_tensor(one)[1:5] == describe_tensor(other)[1:5]
+        for one, other in zip(mine, theirs, strict=True)
+    )
     return found if same else None

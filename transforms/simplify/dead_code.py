@@ -135,7 +135,9 @@ class Liveness:
         if any(effect.writes for effect in effects):
             self._memory[name] = Memory(self.program, name, effects)
         for node, effect in zip(graph.nodes, effects, strict=True):
-            if self._acts(node, effect) or (effect.writes and self._memory[name].reaches_outside(effect)):
+            if self._acts(node, effect) or (
+                effect.writes and self._memory[name].reaches_outside(effect)
+            ):
                 self._need_node(name, node)
             elif effect.writes:
                 for memory in self._memory[name].touched(effect):
@@ -189,7 +191,9 @@ def bodies_with_boundaries(program: Program) -> frozenset[str]:
         "inputs and outputs of the program stay",
     ],
 )
-def eliminate_dead_code(program: Program, *, state: bool = False, fuel: Fuel = UNLIMITED) -> Program:
+def eliminate_dead_code(
+    program: Program, *, state: bool = False, fuel: Fuel = UNLIMITED
+) -> Program:
     """Remove nodes that neither an output nor an effect of the program needs.
 
     Before::
@@ -233,7 +237,9 @@ def eliminate_dead_code(program: Program, *, state: bool = False, fuel: Fuel = U
 
 def _without_dead(program: Program, fuel: Fuel) -> Program:
     found = Liveness(program)
-    made = program.with_graphs({name: _Sweep(program, name, found).run() for name in program.order}).pruned()
+    made = program.with_graphs(
+        {name: _Sweep(program, name, found).run() for name in program.order}
+    ).pruned()
     return made if made is program or fuel.burn("remove dead code") else program
 
 
@@ -251,7 +257,13 @@ class _Sweep:
     def run(self) -> Graph:
         """Return the graph without dead code; the same object if it has none."""
         graph, edit, calls = self.graph, self.edit, self.found.calls[self.name]
-        edit.erase(*[node.name for node in graph.nodes if node.name not in self.needed and node.name not in calls])
+        edit.erase(
+            *[
+                node.name
+                for node in graph.nodes
+                if node.name not in self.needed and node.name not in calls
+            ]
+        )
         for number, node in enumerate(graph.nodes if calls else ()):
             if node.name in calls:
                 self._adjust(number, node)
@@ -262,7 +274,10 @@ class _Sweep:
         if left is None:
             return edit.graph(inputs=inputs)
         return edit.graph(
-            inputs=inputs, output=results[left[0]] if self._is_one(self.name) else tuple([results[k] for k in left])
+            inputs=inputs,
+            output=results[left[0]]
+            if self._is_one(self.name)
+            else tuple([results[k] for k in left]),
         )
 
     def _left(self, body: str) -> list[int] | None:
@@ -280,13 +295,22 @@ class _Sweep:
         assert type(call.do) is Call
         body, edit = call.do.graph, self.edit
         formals, needed = self.program.graphs[body].inputs, self.found.values[body]
-        args = tuple([arg for formal, arg in zip(formals, call.args, strict=True) if formal.name in needed])
-        call = call if body in self.found.fixed or len(args) == len(call.args) else call.evolve(args=args)
+        args = tuple(
+            [arg for formal, arg in zip(formals, call.args, strict=True) if formal.name in needed]
+        )
+        call = (
+            call
+            if body in self.found.fixed or len(args) == len(call.args)
+            else call.evolve(args=args)
+        )
         left = self._left(body)
         if left is None:
             edit.put(number, call)
             return
-        call, items = call.evolve(meta=_meta_of_some(call.meta, left, one=self._is_one(body))), self._items(call.name)
+        call, items = (
+            call.evolve(meta=_meta_of_some(call.meta, left, one=self._is_one(body))),
+            self._items(call.name),
+        )
         if self._is_one(body):
             for node in items:
                 edit.drop(node.name, Ref(items[0].name))
@@ -296,10 +320,16 @@ class _Sweep:
         width = len(self.program.graphs[body].results)
         for node in items:
             place = (node.projection or ("", 0))[1] % width
-            edit.put(edit.position[node.name], node.evolve(args=(Ref(call.name), left.index(place))))
+            edit.put(
+                edit.position[node.name], node.evolve(args=(Ref(call.name), left.index(place)))
+            )
 
     def _items(self, call: str) -> list[Node]:
-        users = [self.graph.by_name[user] for user in self.graph.users.get(call, ()) if user in self.needed]
+        users = [
+            self.graph.by_name[user]
+            for user in self.graph.users.get(call, ())
+            if user in self.needed
+        ]
         return [node for node in users if node.projection is not None]
 
 
@@ -318,7 +348,9 @@ def _meta_of_some(meta: Meta, left: list[int], *, one: bool) -> Meta:
 def _without_state(program: Program, fuel: Fuel) -> Program:
     state, used = program.state, state_uses(program)
     gone = {name for name in state.order if name not in used and fuel.burn("remove state", name)}
-    modules = _modules_used(program, {name: slot for name, slot in state.pairs if name not in gone}, fuel)
+    modules = _modules_used(
+        program, {name: slot for name, slot in state.pairs if name not in gone}, fuel
+    )
     if not gone and len(modules) == len(program.modules):
         return program
     return without_slots(program, gone).evolve(modules=modules)
@@ -326,7 +358,15 @@ def _without_state(program: Program, fuel: Fuel) -> Program:
 
 def _modules_used(program: Program, slots: Mapping[str, object], fuel: Fuel) -> tuple[Module, ...]:
     paths = [frame.path for frame in (*module_calls(program), *program.call_signatures)]
-    paths += [name.rpartition(".")[0] for name in slots] + [name for name in program.state.modules if name in slots]
+    paths += [name.rpartition(".")[0] for name in slots] + [
+        name for name in program.state.modules if name in slots
+    ]
     paths += [module.path for module in program.modules if module.type_name == PART]
     used = {"", *(above for path in dict.fromkeys(paths) for above in way_to(path))}
-    return tuple([one for one in program.modules if one.path in used or not fuel.burn("remove module", one.path)])
+    return tuple(
+        [
+            one
+            for one in program.modules
+            if one.path in used or not fuel.burn("remove module", one.path)
+        ]
+    )

@@ -82,16 +82,22 @@ def remove_noops(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
         effects = program_effects(program)
         if any(effect.scope != (0, 0) for of in effects.values() for effect in of):
             return program
-        result = program.with_graphs({name: _Walk(program, name, effects[name], fuel).run() for name in program.bottom_up})
+        result = program.with_graphs(
+            {name: _Walk(program, name, effects[name], fuel).run() for name in program.bottom_up}
+        )
         if result is program:
             return program
-        program = result  # a value that was written or returned through a dropped view may be fresh now
+        program = (
+            result  # a value that was written or returned through a dropped view may be fresh now
+        )
 
 
 class _Walk:
     """One walk over a graph."""
 
-    def __init__(self, program: Program, name: str, effects: Sequence[NodeEffects], fuel: Fuel) -> None:
+    def __init__(
+        self, program: Program, name: str, effects: Sequence[NodeEffects], fuel: Fuel
+    ) -> None:
         self.name = name
         self.graph = program.graphs[name]
         self.fuel = fuel
@@ -109,7 +115,9 @@ class _Walk:
                 continue
             source = self.known.get(found.name, found)
             is_unseen = self._is_unseen(node.name, source.name)
-            if is_unseen and self.fuel.burn("remove", node.name, "of", source.name, graph=self.name):
+            if is_unseen and self.fuel.burn(
+                "remove", node.name, "of", source.name, graph=self.name
+            ):
                 self.edit.drop(node.name, source)
                 self.known[node.name] = source
                 if node.name in self.memory.given:
@@ -126,7 +134,9 @@ class _Walk:
         source = arguments.get("self", arguments.get("input"))
         if rule is None or type(source) is not Ref:
             return None
-        step = _Step(self, arguments, source, self.values.get(source.name), self.values.get(node.name))
+        step = _Step(
+            self, arguments, source, self.values.get(source.name), self.values.get(node.name)
+        )
         return source if rule(step) else None
 
     def is_fresh(self, name: str) -> bool:
@@ -135,7 +145,12 @@ class _Walk:
         if node is None or type(node.do) is not Op or not isinstance(node.do.target, OpOverload):
             return False
         effect = self.memory.effects[node.name]
-        return not effect.aliases and not effect.writes and node.do.name.startswith("aten.") and "empty" not in node.do.name
+        return (
+            not effect.aliases
+            and not effect.writes
+            and node.do.name.startswith("aten.")
+            and "empty" not in node.do.name
+        )
 
     def _is_unseen(self, name: str, source: str) -> bool:
         memory = self.memory
@@ -147,7 +162,9 @@ class _Walk:
             return True
         # A returned tensor is a separate one: not an input or state, and not returned twice.
         made = self.graph.by_name.get(source)
-        only = self.graph.users.get(source, ()) == (name,) and source not in self.graph.output_refs()
+        only = (
+            self.graph.users.get(source, ()) == (name,) and source not in self.graph.output_refs()
+        )
         return only and made is not None and type(made.do) is not Get
 
 
@@ -166,7 +183,11 @@ class _Step:
         one, other = self.before, self.after
         if not isinstance(one, torch.Tensor) or not isinstance(other, torch.Tensor):
             return False
-        same = one.dtype == other.dtype and device_of(one) == device_of(other) and one.layout == other.layout is torch.strided
+        same = (
+            one.dtype == other.dtype
+            and device_of(one) == device_of(other)
+            and one.layout == other.layout is torch.strided
+        )
         same = same and one.is_conj() == other.is_conj() and one.is_neg() == other.is_neg()
         return same and [str(size) for size in one.shape] == [str(size) for size in other.shape]
 
@@ -183,7 +204,9 @@ Rule = Callable[[_Step], bool]
 
 def _arguments(node: Node, target: Any) -> dict[str, Arg]:
     schema = schema_of(target).arguments
-    found: dict[str, Arg] = {one.name: one.default_value for one in schema if one.has_default_value()}
+    found: dict[str, Arg] = {
+        one.name: one.default_value for one in schema if one.has_default_value()
+    }
     found.update({one.name: arg for one, arg in zip(schema, node.args, strict=False)})
     found.update(node.kwargs)
     return found
@@ -197,7 +220,9 @@ def _same_order(step: _Step) -> bool:
     if not isinstance(step.before, torch.Tensor):
         return False
     rank: Any = step.before.dim()
-    dims: Any = step.arguments.get("dims", (step.arguments.get("dim0", 0), step.arguments.get("dim1", 1)))
+    dims: Any = step.arguments.get(
+        "dims", (step.arguments.get("dim0", 0), step.arguments.get("dim1", 1))
+    )
     if not all(type(dim) is int for dim in dims):
         return False
     if "dims" in step.arguments:
@@ -206,7 +231,10 @@ def _same_order(step: _Step) -> bool:
 
 
 def _keeps_layout(step: _Step) -> bool:
-    kept = step.arguments.get("memory_format") in (None, torch.preserve_format) and not step.arguments.get("pin_memory")
+    kept = step.arguments.get("memory_format") in (
+        None,
+        torch.preserve_format,
+    ) and not step.arguments.get("pin_memory")
     return kept and step.is_alike()
 
 
@@ -225,14 +253,27 @@ def _drops_nothing(step: _Step) -> bool:
 
 
 def _plus_zero(step: _Step) -> bool:
-    return isinstance(step.before, torch.Tensor) and not step.before.is_floating_point() and _exact(step, neutral=0)
+    return (
+        isinstance(step.before, torch.Tensor)
+        and not step.before.is_floating_point()
+        and _exact(step, neutral=0)
+    )
 
 
 def _exact(step: _Step, *, neutral: int) -> bool:
     # Not for complex numbers, where infinity times zero is NaN; x - (-0.0) is not x for x = -0.0.
     number = step.arguments["other"]
-    plain = type(number) in (int, float) and number == neutral and str(number) in (f"{neutral}", f"{neutral}.0")
-    exact = plain and step.arguments.get("alpha", 1) == 1 and step.is_alike() and not step.before.is_complex()
+    plain = (
+        type(number) in (int, float)
+        and number == neutral
+        and str(number) in (f"{neutral}", f"{neutral}.0")
+    )
+    exact = (
+        plain
+        and step.arguments.get("alpha", 1) == 1
+        and step.is_alike()
+        and not step.before.is_complex()
+    )
     return exact and step.is_fresh
 
 

@@ -56,7 +56,9 @@ def found_in(by: torch.nn.Module | Program, path: str) -> Any:
     return None if slot is None else slot.value
 
 
-def replaced_slot(program: Program, path: str, slot: str, by: torch.nn.Module | Program, reader: str) -> Slot:
+def replaced_slot(
+    program: Program, path: str, slot: str, by: torch.nn.Module | Program, reader: str
+) -> Slot:
     """Return the slot of a replacement that outside readers of a removed slot read instead.
 
     Raises:
@@ -66,11 +68,20 @@ def replaced_slot(program: Program, path: str, slot: str, by: torch.nn.Module | 
     value, old = found_in(by, name), program.state[slot]
     prefix = f"module {path!r}: {reader} reads its {name}"
     if not isinstance(value, torch.Tensor):
-        raise SwapError(f"{prefix}, and its replacement has no such tensor; add one, or swap a module around both")
+        raise SwapError(
+            f"{prefix}, and its replacement has no such tensor; add one, or swap a module around both"
+        )
     mine, theirs = describe_tensor(old.value)[1:3], describe_tensor(value)[1:3]
     if mine != theirs:
-        raise SwapError(f"{prefix}, which is {mine[0]} {mine[1]}, and its replacement has {theirs[0]} {theirs[1]} there")
-    return Slot(SlotKind.PARAMETER if isinstance(value, torch.nn.Parameter) else SlotKind.BUFFER, value, 0, 0)
+        raise SwapError(
+            f"{prefix}, which is {mine[0]} {mine[1]}, and its replacement has {theirs[0]} {theirs[1]} there"
+        )
+    return Slot(
+        SlotKind.PARAMETER if isinstance(value, torch.nn.Parameter) else SlotKind.BUFFER,
+        value,
+        0,
+        0,
+    )
 
 
 def new_state(state: State, arrivals: Mapping[str, Mapping[str, Slot]]) -> State:
@@ -81,7 +92,10 @@ def new_state(state: State, arrivals: Mapping[str, Mapping[str, Slot]]) -> State
         arrivals: the slots of each replacement, by name.
     """
     numbers = TensorIds(state)  # of removed slots too: a replacement may have the same tensor
-    waiting = {path: {new: slot for new, slot in new_slots.items() if new not in state} for path, new_slots in arrivals.items()}
+    waiting = {
+        path: {new: slot for new, slot in new_slots.items() if new not in state}
+        for path, new_slots in arrivals.items()
+    }
     slots: dict[str, Slot] = {}
     for name in state.order:
         path = covering(arrivals, name)
@@ -101,13 +115,23 @@ def new_modules(program: Program, arrivals: Mapping[str, tuple[Module, ...]]) ->
     if all(is_part(module) for module in program.modules):
         return program.modules
     found, waiting = list[Module](), dict(arrivals)
-    around = {outer for path in arrivals for outer in way_to(path)}  # a module around a replacement differs from its alias
+    around = {
+        outer for path in arrivals for outer in way_to(path)
+    }  # a module around a replacement differs from its alias
     for module in program.modules:
         path = covering(arrivals, module.path)
-        stays = evolve(module, cell=None) if module.path in around and module.cell is not None else module
+        stays = (
+            evolve(module, cell=None)
+            if module.path in around and module.cell is not None
+            else module
+        )
         found += [stays] if path is None else waiting.pop(path, ())
     rest = [module for waited in waiting.values() for module in waited]
-    return with_listed(tuple(found), [module.path for module in rest], {module.path: module.type_name for module in rest})
+    return with_listed(
+        tuple(found),
+        [module.path for module in rest],
+        {module.path: module.type_name for module in rest},
+    )
 
 
 @frozen
@@ -140,11 +164,15 @@ def prepared(path: str, program: Program) -> Program:
         raise SwapError(f"module {path!r}: the program cannot replace it: {error}") from error
     for spec in (*program.signature.inputs, *program.signature.outputs):
         if type(spec) not in (UserInput, UserOutput):
-            raise SwapError(f"module {path!r}: the signature of the program has a {type(spec).__name__}, which no module has")
+            raise SwapError(
+                f"module {path!r}: the signature of the program has a {type(spec).__name__}, which no module has"
+            )
     return program
 
 
-def graft(path: str, program: Program, names: Names, order: tuple[int, ...], count: int | None) -> Graft:
+def graft(
+    path: str, program: Program, names: Names, order: tuple[int, ...], count: int | None
+) -> Graft:
     """Move the bodies of a program below a path.
 
     Args:
@@ -154,26 +182,42 @@ def graft(path: str, program: Program, names: Names, order: tuple[int, ...], cou
         order: for each input of the program, its leaf of the call's arguments.
         count: the number of leaves that the call passes; None without a preserved signature, and so without boundaries.
     """
-    ids = {name: names.fresh(path if name == program.root else f"{path}.{name.lstrip('$')}") for name in program.order}
-    below = Relocation(lambda inner: f"{FROM_ROOT}{path}.{inner[1:]}" if inner.startswith(FROM_ROOT) else inner)
+    ids = {
+        name: names.fresh(path if name == program.root else f"{path}.{name.lstrip('$')}")
+        for name in program.order
+    }
+    below = Relocation(
+        lambda inner: f"{FROM_ROOT}{path}.{inner[1:]}" if inner.startswith(FROM_ROOT) else inner
+    )
     graphs: dict[str, Graph] = {}
     for name in program.order:
         graph = program.graphs[name]
-        graphs[ids[name]] = graph.with_nodes([below.node(node).calling(ids.__getitem__) for node in graph.nodes])
+        graphs[ids[name]] = graph.with_nodes(
+            [below.node(node).calling(ids.__getitem__) for node in graph.nodes]
+        )
     body = graphs[ids[program.root]]
     returned = tuple([number for number, leaf in enumerate(body.results) if type(leaf) is Ref])
-    nodes = body.nodes if count is None else _with_boundaries(path, body, order, count, body.results)
+    nodes = (
+        body.nodes if count is None else _with_boundaries(path, body, order, count, body.results)
+    )
     left = tuple([body.results[number] for number in returned])
     graphs[ids[program.root]] = Graph(body.inputs, nodes, left[0] if len(left) == 1 else left)
     return Graft(path, program, graphs, ids[program.root], returned)
 
 
-def _with_boundaries(path: str, body: Graph, order: tuple[int, ...], count: int, output: tuple[Arg, ...]) -> tuple[Node, ...]:
+def _with_boundaries(
+    path: str, body: Graph, order: tuple[int, ...], count: int, output: tuple[Arg, ...]
+) -> tuple[Node, ...]:
     inputs = {leaf: Ref(formal.name) for leaf, formal in zip(order, body.inputs, strict=True)}
     names = body.names()
     word = word_of(path)
     origin = made_of([node.meta for node in body.nodes])
-    takes = Node(names.fresh(f"{word}_takes"), TAKES, tuple([inputs.get(leaf) for leaf in range(count)]), meta=origin)
+    takes = Node(
+        names.fresh(f"{word}_takes"),
+        TAKES,
+        tuple([inputs.get(leaf) for leaf in range(count)]),
+        meta=origin,
+    )
     return (takes, *body.nodes, Node(names.fresh(f"{word}_gives"), GIVES, output, meta=origin))
 
 
@@ -208,7 +252,10 @@ class Decision:
     @property
     def key(self) -> Hashable:
         """A key that is equal for decisions with equal results; None if nothing changes."""
-        swaps = [(name, id(swap.graft), swap.order, swap.through, tuple(swap.kept.items())) for name, swap in self.swaps.items()]
+        swaps = [
+            (name, id(swap.graft), swap.order, swap.through, tuple(swap.kept.items()))
+            for name, swap in self.swaps.items()
+        ]
         return (*swaps, *self.slots.items()) or None
 
 
@@ -243,7 +290,9 @@ class Rewriting:
                 self.known[node.name] = self.results[name][index]
             else:
                 self.nodes.append(self._carried(node))
-        return Graph(self.graph.inputs, tuple(self.nodes), replace_refs(self.graph.output, self._known()))
+        return Graph(
+            self.graph.inputs, tuple(self.nodes), replace_refs(self.graph.output, self._known())
+        )
 
     def _known(self) -> dict[str, Arg]:
         return self.known | {name: tuple(parts) for name, parts in self.results.items()}
@@ -259,9 +308,15 @@ class Rewriting:
 
     def _swap(self, node: Node, swap: Swap) -> None:
         site, convention = swap.site, swap.site.convention
-        leaves = [self.known.get(leaf.name, leaf) if type(leaf) is Ref else leaf for leaf in site.leaves]
+        leaves = [
+            self.known.get(leaf.name, leaf) if type(leaf) is Ref else leaf for leaf in site.leaves
+        ]
         making = _Making(node, swap, self, self._wanted(node, swap))
-        results = making.module_call(leaves) if swap.graft is None else making.program_call(swap.graft, leaves)
+        results = (
+            making.module_call(leaves)
+            if swap.graft is None
+            else making.program_call(swap.graft, leaves)
+        )
         results.update({leaf: self.known.get(name, Ref(name)) for leaf, name in swap.kept.items()})
         if convention.single:
             self.known[node.name] = results[convention.outputs[0]]
@@ -272,11 +327,15 @@ class Rewriting:
     def _wanted(self, node: Node, swap: Swap) -> dict[int, Node | None]:
         # The used leaves of the result, each with the node whose name and meta it inherits.
         convention = swap.site.convention
-        found: dict[int, Node | None] = dict.fromkeys(swap.site.through[name] for name in sorted(swap.through))
+        found: dict[int, Node | None] = dict.fromkeys(
+            swap.site.through[name] for name in sorted(swap.through)
+        )
         if convention.single:
             return found | {convention.outputs[0]: node}
         users = [self.graph.by_name[name] for name in self.graph.users.get(node.name, ())]
-        parts = {user.projection[1]: user for user in reversed(users) if user.projection is not None}
+        parts = {
+            user.projection[1]: user for user in reversed(users) if user.projection is not None
+        }
         return found | {leaf: parts.get(place) for place, leaf in enumerate(convention.outputs)}
 
 
@@ -289,8 +348,19 @@ class _Making:
     walk: Rewriting
     wanted: dict[int, Node | None]
 
-    def _add(self, wish: str, op: Op | Get | Call, args: tuple[Arg, ...], like: Node | None = None, kwargs: Any = ()) -> Ref:
-        meta: Meta = MappingProxyType({**without_value(self.node.meta), **self.swap.origin}) if like is None else like.meta
+    def _add(
+        self,
+        wish: str,
+        op: Op | Get | Call,
+        args: tuple[Arg, ...],
+        like: Node | None = None,
+        kwargs: Any = (),
+    ) -> Ref:
+        meta: Meta = (
+            MappingProxyType({**without_value(self.node.meta), **self.swap.origin})
+            if like is None
+            else like.meta
+        )
         name = self.walk.names.fresh(wish) if like is None else like.name
         self.walk.nodes.append(Node(name, op, args, kwargs, self.node.stack, meta))
         return Ref(name)
@@ -301,13 +371,19 @@ class _Making:
 
     def module_call(self, leaves: Sequence[Arg]) -> dict[int, Arg]:
         """Call a module of the state; return the leaves of its result."""
-        site, signature, modules = self.swap.site, self.swap.site.convention.signature, self.walk.modules
+        site, signature, modules = (
+            self.swap.site,
+            self.swap.site.convention.signature,
+            self.walk.modules,
+        )
         key = (site.call.instance.path, self.node.stack)
         if key not in modules:
             modules[key] = self._add(f"{self._word}_module", Get(key[0]), ())
         tree = ArgumentTree.of(signature.in_spec)
         pairs = zip(tree.specs, leaf_ranges(tree.specs), strict=True)
-        parts = [self._argument(spec, leaves[numbers.start : numbers.stop]) for spec, numbers in pairs]
+        parts = [
+            self._argument(spec, leaves[numbers.start : numbers.stop]) for spec, numbers in pairs
+        ]
         count = len(tree.positional)
         kwargs = tuple(zip(tree.keyword, parts[count:], strict=True))
         result = self._add(self._word, CALL_MODULE, (modules[key], *parts[:count]), kwargs=kwargs)
@@ -316,7 +392,10 @@ class _Making:
             return {}
         if signature.out_spec.is_leaf():
             return {0: self._add(self._word, UNPACK, arguments, self.wanted[0])}
-        return self._parts(self._add("leaves", UNPACK, arguments), {number: number for number in sorted(self.wanted)})
+        return self._parts(
+            self._add("leaves", UNPACK, arguments),
+            {number: number for number in sorted(self.wanted)},
+        )
 
     def _argument(self, spec: Any, leaves: Sequence[Arg]) -> Arg:
         return leaves[0] if spec.is_leaf() else self._add("packed", PACK, (Items(leaves), spec))
@@ -324,7 +403,10 @@ class _Making:
     def _parts(self, whole: Ref, places: Mapping[int, int]) -> dict[int, Arg]:
         # The used leaves of a result, by their places in it.
         items = [(leaf, place) for leaf, place in places.items() if leaf in self.wanted]
-        return {leaf: self._add(self._word, GETITEM, (whole, place), self.wanted[leaf]) for leaf, place in items}
+        return {
+            leaf: self._add(self._word, GETITEM, (whole, place), self.wanted[leaf])
+            for leaf, place in items
+        }
 
     def program_call(self, graft: Graft, leaves: Sequence[Arg]) -> dict[int, Arg]:
         """Call the body of a program; return the leaves of its result."""
@@ -335,4 +417,6 @@ class _Making:
             (leaf,) = graft.outputs
             return results | {leaf: self._add(self._word, call, args, self.wanted.get(leaf))}
         whole = self._add(self._word, call, args)
-        return results | self._parts(whole, {leaf: place for place, leaf in enumerate(graft.outputs)})
+        return results | self._parts(
+            whole, {leaf: place for place, leaf in enumerate(graft.outputs)}
+        )

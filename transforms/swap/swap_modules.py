@@ -14,7 +14,14 @@ from attrs import define, evolve, field
 
 from ...ir.analysis.history import made_of_value
 from ...ir.calls.call_graph import Instance, calls_by_label, instances
-from ...ir.calls.call_sites import Convention, Through, conventions, flat_convention, passed_on, site_of
+from ...ir.calls.call_sites import (
+    Convention,
+    Through,
+    conventions,
+    flat_convention,
+    passed_on,
+    site_of,
+)
 from ...ir.calls.compatibility import check_module, check_program, described_call
 from ...ir.calls.parts import with_listed
 from ...ir.errors import PipelineError, SwapError
@@ -27,7 +34,19 @@ from ...ir.signature import StateGradient
 from ...ir.state import Slot, SlotKind
 from ..shared_bodies import specialised
 from ..transformation import UNLIMITED, Fuel, transformation
-from .bodies import Decision, Graft, Rewriting, Swap, covering, found_in, graft, new_modules, new_state, prepared, replaced_slot
+from .bodies import (
+    Decision,
+    Graft,
+    Rewriting,
+    Swap,
+    covering,
+    found_in,
+    graft,
+    new_modules,
+    new_state,
+    prepared,
+    replaced_slot,
+)
 
 Replacement = torch.nn.Module | Program
 
@@ -57,11 +76,21 @@ def read_requests(program: Program, modules: Any) -> dict[str, Replacement]:
     known = {path for path in (*listed, *calls_by_label(program), *stacks) if path}
     for path, by in modules.items():
         if path not in known:
-            why = "the root cannot be swapped: nothing calls it" if path == "" else f"the program has no module {path!r}"
+            why = (
+                "the root cannot be swapped: nothing calls it"
+                if path == ""
+                else f"the program has no module {path!r}"
+            )
             raise SwapError(f"{why}{did_you_mean(str(path), known)}")
         if not isinstance(by, torch.nn.Module | Program):
-            kind = f"{by.__name__} is a class" if isinstance(by, type) else f"a {type(by).__name__} cannot replace a module"
-            raise SwapError(f"module {path!r}: {kind}; pass a torch.nn.Module (eager, fx or compiled) or a purefx Program")
+            kind = (
+                f"{by.__name__} is a class"
+                if isinstance(by, type)
+                else f"a {type(by).__name__} cannot replace a module"
+            )
+            raise SwapError(
+                f"module {path!r}: {kind}; pass a torch.nn.Module (eager, fx or compiled) or a purefx Program"
+            )
     _check_outermost(modules)
     return dict(modules)
 
@@ -71,7 +100,11 @@ def _check_outermost(found: Mapping[str, Replacement]) -> None:
         outer = covering(found, path.rpartition(".")[0])
         if outer is not None:
             inside = path[len(outer) + 1 :]
-            how = f"px.swap_modules(program, {{{inside!r}: ...}})" if isinstance(found[outer], Program) else f"{inside} = ..."
+            how = (
+                f"px.swap_modules(program, {{{inside!r}: ...}})"
+                if isinstance(found[outer], Program)
+                else f"{inside} = ..."
+            )
             raise SwapError(
                 f"module {path!r} is below {outer!r}, which a {type(found[outer]).__name__} replaces too: put the "
                 f"{type(by).__name__} into that first ({how}), or remove one of the two"
@@ -140,7 +173,9 @@ def swap_modules(
     ):
         if value not in known:
             raise SwapError(f"{name}={value!r}: pass one of {', '.join(map(repr, known))}")
-    requests = {path: by for path, by in read_requests(program, modules).items() if fuel.burn("swap", path)}
+    requests = {
+        path: by for path, by in read_requests(program, modules).items() if fuel.burn("swap", path)
+    }
     if not requests:
         return program
     return _Swapping(program, requests, signature == "flat", through).program_after()
@@ -169,12 +204,18 @@ class _Swapping:
         self.names = Names(self.program.graphs)
         self.known = conventions(self.program)
         self.values = CallValues(self.program)
-        self.programs = {path: prepared(path, by) for path, by in self.requests.items() if isinstance(by, Program)}
+        self.programs = {
+            path: prepared(path, by)
+            for path, by in self.requests.items()
+            if isinstance(by, Program)
+        }
 
     def program_after(self) -> Program:
         """Return the program with the replacements."""
         program = self.program
-        places = [place for place in instances(program) if covering(self.requests, place[1]) is None]
+        places = [
+            place for place in instances(program) if covering(self.requests, place[1]) is None
+        ]
         decisions = {place: self._decision(place) for place in places}
         calls = calls_by_label(program)
         for path in self.requests:
@@ -185,14 +226,19 @@ class _Swapping:
                 )
         keys = {place: decision.key for place, decision in decisions.items()}
         graphs, _ = specialised(
-            program, keys, lambda place: Rewriting(program.graphs[place[0]], decisions[place]).run(), self.names
+            program,
+            keys,
+            lambda place: Rewriting(program.graphs[place[0]], decisions[place]).run(),
+            self.names,
         )
         for made in self.grafts.values():
             graphs.update(made.graphs)
         paths = set(self.requests)
         state = new_state(program.state, self._arrivals())
         self._check_gradients(paths)
-        places_left = [place for place in program.signature.lifted if covering(paths, place.slot) is None]
+        places_left = [
+            place for place in program.signature.lifted if covering(paths, place.slot) is None
+        ]
         lifted = tuple([place for place in places_left if place.slot in state])
         after = program.evolve(
             graphs=pmap(graphs),
@@ -220,7 +266,9 @@ class _Swapping:
                 slot = join(path, do.slot)
                 gone = covering(self.requests, slot)
                 if gone is not None:
-                    self._reads(slot, gone, f"{path or 'the root'} ({node.name})", slots, node.name, path)
+                    self._reads(
+                        slot, gone, f"{path or 'the root'} ({node.name})", slots, node.name, path
+                    )
         return Decision(swaps, slots)
 
     def _check_stacks(self, graph: Graph, name: str, path: str) -> None:
@@ -237,11 +285,18 @@ class _Swapping:
         program, (name, outer) = self.program, place
         graph = program.graphs[name]
         convention = self.known.get(call.graph)
-        if convention is None and self.flat and Frame(path, call.instance.call) not in program.call_signatures:
+        if (
+            convention is None
+            and self.flat
+            and Frame(path, call.instance.call) not in program.call_signatures
+        ):
             convention = flat_convention(program.graphs[call.graph])
         site = site_of(program, path, graph, node, convention)
         through = passed_on(graph, site, self.through, is_root=graph is program.main)
-        kept, origin = site.same if self.through == "argument" else {}, made_of_value(program, name, node.name)
+        kept, origin = (
+            site.same if self.through == "argument" else {},
+            made_of_value(program, name, node.name),
+        )
         by = self.programs.get(path)
         if by is None:
             module = self._module(path)
@@ -272,14 +327,22 @@ class _Swapping:
             self.read[path] = Slot(SlotKind.MODULE, by, 0, 0)
         return by
 
-    def _reads(self, slot: str, gone: str, reader: str, slots: dict[str, str], node: str, path: str) -> None:
+    def _reads(
+        self, slot: str, gone: str, reader: str, slots: dict[str, str], node: str, path: str
+    ) -> None:
         # Read the same tensor under a name that stays; else the tensor of the replacement, as in eager mode.
         state = self.program.state
-        others = [name for name in state.by_cell[state[slot].cell] if covering(self.requests, name) is None]
+        others = [
+            name
+            for name in state.by_cell[state[slot].cell]
+            if covering(self.requests, name) is None
+        ]
         if others:
             slots[node] = relative(others[0], path)
         else:
-            self.read[slot] = replaced_slot(self.program, gone, slot, self.programs.get(gone, self.requests[gone]), reader)
+            self.read[slot] = replaced_slot(
+                self.program, gone, slot, self.programs.get(gone, self.requests[gone]), reader
+            )
 
     def _arrivals(self) -> dict[str, dict[str, Slot]]:
         found: dict[str, dict[str, Slot]] = {}
@@ -287,7 +350,13 @@ class _Swapping:
             by = self.programs.get(path)
             if by is None:
                 found[path] = {path: Slot(SlotKind.MODULE, replacement, 0, 0)}
-                found[path].update({slot: kept for slot, kept in self.read.items() if covering({path}, slot) is not None})
+                found[path].update(
+                    {
+                        slot: kept
+                        for slot, kept in self.read.items()
+                        if covering({path}, slot) is not None
+                    }
+                )
             else:
                 found[path] = {f"{path}.{name}": slot for name, slot in by.state.pairs}
         return found
@@ -301,7 +370,10 @@ class _Swapping:
         inner = dict.fromkeys(inner for inner in types if inner)
         for called in calls_by_label(by):
             inner.update(dict.fromkeys(way_to(called)))
-        return (Module(path, types.get("")), *(Module(f"{path}.{name}", types.get(name)) for name in inner))
+        return (
+            Module(path, types.get("")),
+            *(Module(f"{path}.{name}", types.get(name)) for name in inner),
+        )
 
     def _call_signatures(self, paths: set[str]) -> dict[Frame, CallSignature]:
         before = self.program.call_signatures
@@ -309,7 +381,9 @@ class _Swapping:
         found.update(self.signed)
         for made in self.grafts.values():
             inner = made.program.call_signatures
-            found.update({evolve(frame, path=f"{made.path}.{frame.path}"): inner[frame] for frame in inner})
+            found.update(
+                {evolve(frame, path=f"{made.path}.{frame.path}"): inner[frame] for frame in inner}
+            )
         return found
 
     def _check_gradients(self, paths: set[str]) -> None:

@@ -134,7 +134,9 @@ class Table:
     def _is_several(self, node: Node) -> bool:
         # Whether it is several values in one; if its type is unknown, its users tell.
         users = self.graph.users.get(node.name, ())
-        unpacked_calls = "val" not in node.meta and any(self.graph.by_name[user].projection is not None for user in users)
+        unpacked_calls = "val" not in node.meta and any(
+            self.graph.by_name[user].projection is not None for user in users
+        )
         return unpacked_calls or isinstance(node.meta.get("val"), tuple | list)
 
     @cached_property
@@ -149,7 +151,11 @@ class Table:
         # The memory that new contents are stored to, by outputs of the forward or of the backward.
         specs = enumerate(self.shape.program.signature.outputs)
         return frozenset(
-            [self._target(spec) for number, spec in specs if type(spec) in STORED and (number not in self.late_outputs) is early]
+            [
+                self._target(spec)
+                for number, spec in specs
+                if type(spec) in STORED and (number not in self.late_outputs) is early
+            ]
         )
 
     @cached_property
@@ -159,14 +165,20 @@ class Table:
         New contents are not final if only the backward can compute them, or if it changes their memory or the
         memory that they are stored to.
         """
-        outputs = list(enumerate(zip(self.graph.output, self.shape.program.signature.outputs, strict=True)))
-        behind = set(self.shape.written_in(set(range(len(self.graph.nodes))).difference(self.forward)))
+        outputs = list(
+            enumerate(zip(self.graph.output, self.shape.program.signature.outputs, strict=True))
+        )
+        behind = set(
+            self.shape.written_in(set(range(len(self.graph.nodes))).difference(self.forward))
+        )
         late = {number for number, (_, spec) in outputs if type(spec) in GRADIENTS}
         while True:
             found = {
                 number: self._target(spec)
                 for number, (arg, spec) in outputs
-                if number not in late and type(spec) in STORED and not self._is_settled(arg, self._target(spec), behind)
+                if number not in late
+                and type(spec) in STORED
+                and not self._is_settled(arg, self._target(spec), behind)
             }
             if not found:
                 return frozenset(late)
@@ -191,7 +203,13 @@ class Table:
     def kind_of(self, name: str) -> str:
         """Return the kind of a value: ``"intermediate"`` for a tensor, ``"size"`` for a number, ``"object"`` for others."""
         value = self.graph.metas[name].get("val")
-        return "intermediate" if isinstance(value, torch.Tensor) else "size" if isinstance(value, NUMBERS) else "object"
+        return (
+            "intermediate"
+            if isinstance(value, torch.Tensor)
+            else "size"
+            if isinstance(value, NUMBERS)
+            else "object"
+        )
 
     def changes_outside(self, name: str) -> bool:
         """Return whether a value aliases state or an argument that the forward changes: a copy of it is saved."""
@@ -207,13 +225,17 @@ class Table:
                 kind = "state" if type(spec) is StateInput else "input"
                 size = example_bytes(formal.meta.get("val"))
                 why = "the forward changes it"
-                found[formal.name] = Candidate(formal.name, kind, size, needed=formal.name in needed, fixed=why)
+                found[formal.name] = Candidate(
+                    formal.name, kind, size, needed=formal.name in needed, fixed=why
+                )
         for number, node in enumerate(self.graph.nodes):
             if number not in self.backward and node.name not in self.free:
                 found[node.name] = self._candidate(number, node, found, needed=node.name in needed)
         return found
 
-    def _candidate(self, number: int, node: Node, known: Mapping[str, Candidate], *, needed: bool) -> Candidate:
+    def _candidate(
+        self, number: int, node: Node, known: Mapping[str, Candidate], *, needed: bool
+    ) -> Candidate:
         value = node.meta.get("val")
         fixed = self.fixed(number, node)
         if type(node.do) is Get:
@@ -230,7 +252,8 @@ class Table:
             forward=number in self.forward,
             needed=needed,
             fixed=fixed,
-            storable=not self._is_several(node) and not (view and self.shape.memory.find(node.name) in self._written_by_backward),
+            storable=not self._is_several(node)
+            and not (view and self.shape.memory.find(node.name) in self._written_by_backward),
             view=view,
             work=0.0 if view else work_of(node, self.graph.metas),
             number=isinstance(value, NUMBERS),
@@ -257,7 +280,9 @@ class Table:
     def needed(self) -> tuple[str, ...]:
         """The inputs of the backward, in order: operands of its own nodes, and gradients that it does not compute."""
         names = [name for number in self.running for name in self.graph.nodes[number].refs()]
-        return tuple(dict.fromkeys([name for name in [*names, *self.gradients] if not self.is_late(name)]))
+        return tuple(
+            dict.fromkeys([name for name in [*names, *self.gradients] if not self.is_late(name)])
+        )
 
     def is_late(self, name: str) -> bool:
         """Return whether a value is a tangent, or can only be computed in the backward."""
@@ -267,7 +292,11 @@ class Table:
     def after(self, names: Iterable[str]) -> set[int]:
         """Return the nodes of the forward if it also computes some given values."""
         extra = self.shape.numbers(names)
-        return self.forward if self.forward.issuperset(extra) else self.forward | self.shape.before(extra)
+        return (
+            self.forward
+            if self.forward.issuperset(extra)
+            else self.forward | self.shape.before(extra)
+        )
 
 
 STORED = (StateMutation, InputMutation)
@@ -324,7 +353,11 @@ def work_of(node: Node, metas: Mapping[str, Meta]) -> float:
 def _multiplied(value: Any, operands: list[Any]) -> float:
     # Each element of the result is a sum of about this many products.
     tensors = [value for value in operands if isinstance(value, torch.Tensor) and value.dim()]
-    results = [part for part in (value if isinstance(value, tuple | list) else [value]) if isinstance(part, torch.Tensor)]
+    results = [
+        part
+        for part in (value if isinstance(value, tuple | list) else [value])
+        if isinstance(part, torch.Tensor)
+    ]
     if not tensors or not results:
         return 0.0
     elements = prod([example_number(size) for size in results[0].shape])

@@ -138,7 +138,13 @@ def partition_joint(program: Program, *, policy: Policy | None = None) -> Partit
         halves = _Cut(flat, table, found)
         saved = tuple([_described(halves, table, name) for name in halves.saved])
         twice = table.after(halves.kept)
-        again = tuple([name for name in table.graph.metas if name in found.again and table.shape.position[name] in twice])
+        again = tuple(
+            [
+                name
+                for name in table.graph.metas
+                if name in found.again and table.shape.position[name] in twice
+            ]
+        )
         return Partition(check(halves.forward()), check(halves.backward()), saved, again)
 
 
@@ -151,17 +157,24 @@ def _without_boundaries(program: Program) -> Program:
     return program.with_main(kept, call_signatures=pmap())
 
 
-A_POLICY = ("a function from candidates to the names of those to save", "px.training.save_all() is one")
+A_POLICY = (
+    "a function from candidates to the names of those to save",
+    "px.training.save_all() is one",
+)
 
 
 def _kept(table: Table, policy: Policy) -> Collection[str]:
     candidates: Sequence[Candidate] = tuple(table.candidates.values())
     kept: object = policy(candidates)
     if isinstance(kept, str) or not isinstance(kept, Collection):
-        raise ArgumentError(f"a policy returns the names of the values to save, as a set; this one returned {kind_of(kept)}")
+        raise ArgumentError(
+            f"a policy returns the names of the values to save, as a set; this one returned {kind_of(kept)}"
+        )
     for name in kept:
         if name not in table.candidates:
-            raise NamingError(f"the policy saves {name!r}, which is not a candidate{did_you_mean(str(name), table.candidates)}")
+            raise NamingError(
+                f"the policy saves {name!r}, which is not a candidate{did_you_mean(str(name), table.candidates)}"
+            )
     return frozenset(kept)
 
 
@@ -195,10 +208,16 @@ class _Cut:
         """The saved candidates, in order."""
 
     def _arguments(self) -> tuple[str, ...]:
-        mutated = [spec.index for _, spec in self._outputs(late=True) if type(spec) is InputMutation]
+        mutated = [
+            spec.index for _, spec in self._outputs(late=True) if type(spec) is InputMutation
+        ]
         wanted = {*self.live.direct, *[self.graph.inputs[index].name for index in mutated]}
         return tuple(
-            [name for name, spec in self.specs.items() if name in wanted and type(spec) is UserInput and spec.tangent_of is None]
+            [
+                name
+                for name, spec in self.specs.items()
+                if name in wanted and type(spec) is UserInput and spec.tangent_of is None
+            ]
         )
 
     @property
@@ -223,11 +242,17 @@ class _Cut:
         formals = tuple([formal for formal in self.graph.inputs if formal.name not in late])
         main = Graph(formals, (*nodes, *copies.values()), (*[arg for arg, _ in kept], *results))
         outputs = (*[spec for _, spec in kept], *[UserOutput()] * len(results))
-        in_spec = without_tangents(self.program.signature.in_spec) if late else self.program.signature.in_spec
+        in_spec = (
+            without_tangents(self.program.signature.in_spec)
+            if late
+            else self.program.signature.in_spec
+        )
         specs = [self.specs[formal.name] for formal in formals]
         made = self.program.with_boundary(main, specs, outputs, in_spec=in_spec, out_spec=None)
         count, known = sum(type(spec) is UserInput for spec in specs), self.program.constraints
-        guards = tuple([guard for guard in known.guards if all(number < count for number in inputs_in(guard))])
+        guards = tuple(
+            [guard for guard in known.guards if all(number < count for number in inputs_in(guard))]
+        )
         return claiming_less(made.evolve(constraints=Constraints(known.ranges, guards)).pruned())
 
     def _copies(self) -> dict[str, Node]:
@@ -255,7 +280,11 @@ class _Cut:
 
     def _interface(self) -> tuple[tuple[Input, ...], list[InputSpec]]:
         metas = self.graph.metas
-        state = [name for name, spec in self.specs.items() if type(spec) is StateInput and name in self.live.direct]
+        state = [
+            name
+            for name, spec in self.specs.items()
+            if type(spec) is StateInput and name in self.live.direct
+        ]
         late = tangents(self.program)
         formals = [Input(name, metas[name]) for name in (*state, *self.saved, *late)]
         specs = [
@@ -314,8 +343,14 @@ def without_tangents(in_spec: Any) -> Any:
     if in_spec is None:
         return None
     args, kwargs = in_spec.children()
-    specs = {key: spec for key, spec in zip(kwargs.context or (), kwargs.children(), strict=True) if key != TANGENTS}
-    return pytree.TreeSpec(tuple, None, [args, pytree.TreeSpec(dict, list(specs), list(specs.values()))])
+    specs = {
+        key: spec
+        for key, spec in zip(kwargs.context or (), kwargs.children(), strict=True)
+        if key != TANGENTS
+    }
+    return pytree.TreeSpec(
+        tuple, None, [args, pytree.TreeSpec(dict, list(specs), list(specs.values()))]
+    )
 
 
 TANGENTS = "tangents"
@@ -342,4 +377,8 @@ def type_of_value(value: Any) -> ArgumentType:
     return ObjectType(type(value).__name__)
 
 
-NUMBERS = ((int, torch.SymInt, "int"), (float, torch.SymFloat, "float"), (bool, torch.SymBool, "bool"))
+NUMBERS = (
+    (int, torch.SymInt, "int"),
+    (float, torch.SymFloat, "float"),
+    (bool, torch.SymBool, "bool"),
+)

@@ -25,7 +25,15 @@ from ...ir.operators import CLONE
 from ...ir.own_operators import is_boundary
 from ...ir.program import Program
 from ...ir.rewriter import Rewriter
-from ...ir.signature import InputGradient, InputMutation, LossOutput, StateGradient, StateMutation, UserInput, UserOutput
+from ...ir.signature import (
+    InputGradient,
+    InputMutation,
+    LossOutput,
+    StateGradient,
+    StateMutation,
+    UserInput,
+    UserOutput,
+)
 from ...ir.validation import a_program
 from ..memory import Memory, computes, is_view
 
@@ -60,7 +68,13 @@ def tangents(program: Program) -> tuple[str, ...]:
     >>> tangents(Program.of({"": Graph((), (), ())}))
     ()
     """
-    return tuple([formal.name for formal, spec in program.inputs if type(spec) is UserInput and spec.tangent_of is not None])
+    return tuple(
+        [
+            formal.name
+            for formal, spec in program.inputs
+            if type(spec) is UserInput and spec.tangent_of is not None
+        ]
+    )
 
 
 def outputs_of(program: Program, *kinds: type) -> list[str]:
@@ -101,7 +115,9 @@ def phases(program: Program) -> Phases:
     """  # noqa: E501
     a_program(program, "phases")
     if any(type(node.do) is Call for node in program.main.callers):
-        raise PartitionError("the program calls modules, which have a forward and a backward in one body: px.inline it first")
+        raise PartitionError(
+            "the program calls modules, which have a forward and a backward in one body: px.inline it first"
+        )
     return Shape(program).phases()
 
 
@@ -148,20 +164,33 @@ class Shape:
     def phases(self) -> Phases:
         """Return the nodes of the two halves."""
         forward = self.forward()
-        early, late = ([name for name, at in self.position.items() if (at in forward) is half] for half in (True, False))
+        early, late = (
+            [name for name, at in self.position.items() if (at in forward) is half]
+            for half in (True, False)
+        )
         return Phases(tuple(early), tuple(late))
 
     def forward(self) -> set[int]:
         """Return the numbers of the nodes of the forward, and find those that must be in the backward."""
         outputs = outputs_of(self.program, UserOutput, LossOutput)
-        required = self.before([*self.numbers(outputs), *self._writers(outputs)])  # all writers of its memory, before and after
+        required = self.before(
+            [*self.numbers(outputs), *self._writers(outputs)]
+        )  # all writers of its memory, before and after
         operands = [self.numbers(node.refs()) for node in self.graph.nodes]
         self.bound = self._after(self.gradients_of_loss(operands) - required, required)
         self._check_outputs(required)
-        acting = [number for number in range(len(self.effects)) if number not in self.bound and self.acts(number)]
+        acting = [
+            number
+            for number in range(len(self.effects))
+            if number not in self.bound and self.acts(number)
+        ]
         found = required | self.before([*acting, *self._stored()])
         for number, node in enumerate(self.graph.nodes):
-            if number not in found and number not in self.bound and self._belongs(node, number, found):
+            if (
+                number not in found
+                and number not in self.bound
+                and self._belongs(node, number, found)
+            ):
                 found.add(number)
         self._check_regions(found)
         return found
@@ -182,7 +211,10 @@ class Shape:
         Args:
             sources: the dependencies of each node.
         """
-        loss, gradients = (set(self.numbers(outputs_of(self.program, *kinds))) for kinds in ((LossOutput,), GRADIENTS))
+        loss, gradients = (
+            set(self.numbers(outputs_of(self.program, *kinds)))
+            for kinds in ((LossOutput,), GRADIENTS)
+        )
         behind = set(loss)
         for number, before in enumerate(sources):
             if loss and not behind.isdisjoint(before):
@@ -196,7 +228,9 @@ class Shape:
         for number, node in enumerate(self.graph.nodes):
             if number in found:
                 continue
-            follows = not tangent_names.isdisjoint(node.refs()) or not found.isdisjoint(self.edges[number])
+            follows = not tangent_names.isdisjoint(node.refs()) or not found.isdisjoint(
+                self.edges[number]
+            )
             if follows or (number not in required and self.acts(number) and is_backward(node.meta)):
                 found.add(number)
         return found
@@ -204,36 +238,61 @@ class Shape:
     def acts(self, number: int) -> bool:
         """Return whether a node has an observable effect."""
         effect = self.effects[number]
-        if effect.random or effect.ordered or effect.domains or effect.completes or effect.writes_slots or effect.scope != (0, 0):
+        if (
+            effect.random
+            or effect.ordered
+            or effect.domains
+            or effect.completes
+            or effect.writes_slots
+            or effect.scope != (0, 0)
+        ):
             return True
         return bool(effect.writes) and self.memory.reaches_outside(effect)
 
     def _stored(self) -> list[int]:
         # The nodes that compute new contents of state and inputs, or write their memory, unless one of these is in the backward.
         late = self.written_in(self.bound)
-        names = [name for name in outputs_of(self.program, StateMutation, InputMutation) if self.memory.find(name) not in late]
+        names = [
+            name
+            for name in outputs_of(self.program, StateMutation, InputMutation)
+            if self.memory.find(name) not in late
+        ]
         made = [number for number in self.numbers(names) if number not in self.bound]
         return [*made, *self._writers(names)]
 
     def _writers(self, names: Iterable[str]) -> list[int]:
         memory = {self.memory.find(name) for name in names}
-        return [number for number, effect in enumerate(self.effects) if not memory.isdisjoint(self._touched(effect))]
+        return [
+            number
+            for number, effect in enumerate(self.effects)
+            if not memory.isdisjoint(self._touched(effect))
+        ]
 
     def _touched(self, effect: NodeEffects) -> set[object]:
-        return self.memory.touched(effect) if effect.writes or effect.writes_slots or effect.completes else set()
+        return (
+            self.memory.touched(effect)
+            if effect.writes or effect.writes_slots or effect.completes
+            else set()
+        )
 
     def written_in(self, numbers: Iterable[int]) -> frozenset[object]:
         """Return the memory that some nodes write."""
-        return frozenset([memory for number in numbers for memory in self._touched(self.effects[number])])
+        return frozenset(
+            [memory for number in numbers for memory in self._touched(self.effects[number])]
+        )
 
     def before(self, numbers: Iterable[int]) -> set[int]:
         """Return some nodes with all of their dependencies."""
         return _closure(self.edges, numbers)
 
     def _check_outputs(self, required: Collection[int]) -> None:
-        returned = set(tangents(self.program)).intersection(outputs_of(self.program, UserOutput, LossOutput))
+        returned = set(tangents(self.program)).intersection(
+            outputs_of(self.program, UserOutput, LossOutput)
+        )
         if returned:
-            raise PartitionError(f"the output {min(returned)!r} of the forward is a tangent: leave it out of the outputs")
+            raise PartitionError(
+                f"the output {min(returned)!r} of the forward is a tangent: leave it out of the outputs"
+            )
         early = sorted(self.bound.intersection(required))
         if early:
             what = place_of(self.graph.nodes[early[0]])
@@ -251,7 +310,11 @@ class Shape:
                 if depth < 0:
                     break
             if depth:
-                first = next(node for node, effect in zip(self.graph.nodes, self.effects, strict=True) if effect.scope != (0, 0))
+                first = next(
+                    node
+                    for node, effect in zip(self.graph.nodes, self.effects, strict=True)
+                    if effect.scope != (0, 0)
+                )
                 raise PartitionError(
                     "a region (autocast, a gradient mode, vmap) begins in one half and ends in the other: "
                     f"{place_of(first)}; regions_to_bodies makes bodies of gradient modes"
@@ -281,7 +344,9 @@ def with_saved_copies(program: Program) -> Program:
     >>> with_saved_copies(program) is program
     True
     """
-    if not any(effect.writes or effect.writes_slots for effect in node_effects(program, program.main)):
+    if not any(
+        effect.writes or effect.writes_slots for effect in node_effects(program, program.main)
+    ):
         return program
     found = Contents(program).late_readers()
     if not found:
@@ -315,7 +380,9 @@ class Contents:
         node, memory = self.nodes[number], self.shape.memory
         if type(node.do) is Get or is_boundary(node) or is_view(node):
             return set()
-        return {memory.find(name) for name in node.refs()} | memory.of_slots(self.shape.effects[number].reads_slots)
+        return {memory.find(name) for name in node.refs()} | memory.of_slots(
+            self.shape.effects[number].reads_slots
+        )
 
     @cached_property
     def late(self) -> set[int]:
@@ -324,29 +391,51 @@ class Contents:
         sources: list[list[int]] = []
         for number, node in enumerate(self.nodes):
             memories = (*self._reads(number), *self.writes[number])
-            sources.append([*self.shape.numbers(node.refs()), *[writer[memory] for memory in memories if memory in writer]])
+            sources.append(
+                [
+                    *self.shape.numbers(node.refs()),
+                    *[writer[memory] for memory in memories if memory in writer],
+                ]
+            )
             writer.update(dict.fromkeys(self.writes[number], number))
         program = self.shape.program
         loss = _closure(sources, self.shape.numbers(outputs_of(program, LossOutput)))
         begin, tangent_names = self.shape.gradients_of_loss(sources) - loss, set(tangents(program))
         late = set[int]()
         for number, node in enumerate(self.nodes):
-            if number in begin or not tangent_names.isdisjoint(node.refs()) or not late.isdisjoint(sources[number]):
+            if (
+                number in begin
+                or not tangent_names.isdisjoint(node.refs())
+                or not late.isdisjoint(sources[number])
+            ):
                 late.add(number)
         return late
 
     def late_readers(self) -> list[tuple[int, str, int]]:
         """Return the reads of contents that are written later: the node, the value, and the version of its memory."""
         late, find = self.late, self.shape.memory.find
-        written = {memory: number for number, memories in enumerate(self.writes) if number not in late for memory in memories}
+        written = {
+            memory: number
+            for number, memories in enumerate(self.writes)
+            if number not in late
+            for memory in memories
+        }
         version: dict[object, int] = {}
         found: list[tuple[int, str, int]] = []
         for number, node in enumerate(self.nodes):
-            if number in late and not self.writes[number] and not self.shape.effects[number].aliases:
+            if (
+                number in late
+                and not self.writes[number]
+                and not self.shape.effects[number].aliases
+            ):
                 reads = self._reads(number)
                 for name in dict.fromkeys(node.refs()):
                     early = self.shape.position.get(name, -1) not in late
-                    if early and (memory := find(name)) in reads and written.get(memory, -1) > number:
+                    if (
+                        early
+                        and (memory := find(name)) in reads
+                        and written.get(memory, -1) > number
+                    ):
                         found.append((number, name, version.get(memory, -1)))
             version.update(dict.fromkeys(self.writes[number], number))
         return found

@@ -61,9 +61,13 @@ class recompute:  # noqa: N801
         texts: tuple[object, ...] = globs
         for glob in texts:
             if type(glob) is not str:
-                raise ArgumentError(f'recompute takes globs of module paths, such as "layers.*", not {kind_of(glob)}')
+                raise ArgumentError(
+                    f'recompute takes globs of module paths, such as "layers.*", not {kind_of(glob)}'
+                )
         if not globs:
-            raise ArgumentError('recompute takes globs of module paths, as in recompute("layers.*"); "*" matches every module')
+            raise ArgumentError(
+                'recompute takes globs of module paths, as in recompute("layers.*"); "*" matches every module'
+            )
         self.__attrs_init__(globs)  # pyright: ignore[reportAttributeAccessIssue]
 
     def __call__(self, candidates: Sequence[Candidate]) -> Collection[str]:
@@ -73,12 +77,23 @@ class recompute:  # noqa: N801
         for glob in self.globs:
             found = [path for path in paths if fnmatchcase(path, glob)]
             if not found:
-                raise NamingError(f"recompute({glob!r}) matches no module that the forward calls; those are {sorted(paths)[:50]}")
+                raise NamingError(
+                    f"recompute({glob!r}) matches no module that the forward calls; those are {sorted(paths)[:50]}"
+                )
             chosen.update(found)
         of = {one.name: _chosen_call(one.stack, chosen) for one in candidates}
         users = [one for one in candidates if one.forward]
-        arguments = {name for one in users for name in one.operands if name in of and of[name] != of[one.name]}
-        return {one.name for one in candidates if one.forward and (not of[one.name] or one.name in arguments)}
+        arguments = {
+            name
+            for one in users
+            for name in one.operands
+            if name in of and of[name] != of[one.name]
+        }
+        return {
+            one.name
+            for one in candidates
+            if one.forward and (not of[one.name] or one.name in arguments)
+        }
 
 
 def _chosen_call(stack: Stack, chosen: Collection[str]) -> Stack:
@@ -105,7 +120,9 @@ class LiveAcross:
     """The state and arguments that it uses directly."""
 
 
-def live_across(candidates: Mapping[str, Candidate], kept: Collection[str], *, also: Collection[str] = ()) -> LiveAcross:
+def live_across(
+    candidates: Mapping[str, Candidate], kept: Collection[str], *, also: Collection[str] = ()
+) -> LiveAcross:
     """Return the values that are live across the cut: walk from the inputs of the backward to saved or available values.
 
     Args:
@@ -122,7 +139,9 @@ def live_across(candidates: Mapping[str, Candidate], kept: Collection[str], *, a
     return first if better is None else _walk(candidates, better, also)
 
 
-def _walk(candidates: Mapping[str, Candidate], kept: Collection[str], also: Collection[str]) -> LiveAcross:
+def _walk(
+    candidates: Mapping[str, Candidate], kept: Collection[str], also: Collection[str]
+) -> LiveAcross:
     seen, saved, again, direct = set[str](), set[str](), set[str](), set[str]()
     todo = [*[one.name for one in candidates.values() if one.needed], *also]
     while todo:
@@ -149,13 +168,20 @@ def _through_bases(candidates: Mapping[str, Candidate], found: LiveAcross) -> se
         if len(chain) == 1:
             continue
         kept.discard(name)
-        if chain[-1] not in candidates or any(one in found.saved or one in found.again for one in chain[1:]):
+        if chain[-1] not in candidates or any(
+            one in found.saved or one in found.again for one in chain[1:]
+        ):
             continue
-        least = min(reversed([one for one in chain if candidates[one].storable]), key=lambda one: candidates[one].bytes)
+        least = min(
+            reversed([one for one in chain if candidates[one].storable]),
+            key=lambda one: candidates[one].bytes,
+        )
         kept.add(least)
         groups.setdefault(chain[-1], set()).add(least)
     for root, views in groups.items():
-        if candidates[root].storable and candidates[root].bytes <= sum([candidates[view].bytes for view in views]):
+        if candidates[root].storable and candidates[root].bytes <= sum(
+            [candidates[view].bytes for view in views]
+        ):
             kept.difference_update(views)
             kept.add(root)
     return None if kept == set(found.saved) else kept
@@ -299,12 +325,18 @@ class min_cut:  # noqa: N801 - a value that reads like a function
 
     def __attrs_post_init__(self) -> None:
         if self.recompute not in WHICH:
-            raise ArgumentError(f'min_cut: recompute={self.recompute!r} is unknown; pass "cheap" or "all"')
+            raise ArgumentError(
+                f'min_cut: recompute={self.recompute!r} is unknown; pass "cheap" or "all"'
+            )
 
     def __call__(self, candidates: Sequence[Candidate]) -> Collection[str]:
         """Return the names of the values to save."""
         # Values outside of the forward are computed once in any case, in the backward.
-        heavy = [one.name for one in candidates if self.recompute == "cheap" and one.forward and is_heavy(one.operator)]
+        heavy = [
+            one.name
+            for one in candidates
+            if self.recompute == "cheap" and one.forward and is_heavy(one.operator)
+        ]
         return cut(candidates, dict.fromkeys(heavy, ENDLESS))
 
 
@@ -333,7 +365,11 @@ def cut(candidates: Sequence[Candidate], prices: Mapping[str, int], *, scale: in
             if name in numbers:
                 network.connect(numbers[name] + 1, begin, ENDLESS)
     before = network.cut()
-    return {one.name for one in candidates if not one.number and before[numbers[one.name]] and not before[numbers[one.name] + 1]}
+    return {
+        one.name
+        for one in candidates
+        if not one.number and before[numbers[one.name]] and not before[numbers[one.name] + 1]
+    }
 
 
 @frozen
@@ -360,7 +396,9 @@ class budget:  # noqa: N801
     def __attrs_post_init__(self) -> None:
         limit: object = self.bytes
         if type(limit) is not int or limit < 0:
-            raise ArgumentError(f"budget takes the maximum number of bytes to save, an int of at least 0, not {limit!r}")
+            raise ArgumentError(
+                f"budget takes the maximum number of bytes to save, an int of at least 0, not {limit!r}"
+            )
 
     def __call__(self, candidates: Sequence[Candidate]) -> Collection[str]:
         """Return the names of the values to save."""
@@ -411,7 +449,9 @@ class _Weighing:
         if saved <= 0 or more <= 0:
             return None
         scale = max(round(more), 1)
-        prices = {one.name: round(one.work * saved) for one in self.candidates if one.forward and one.work}
+        prices = {
+            one.name: round(one.work * saved) for one in self.candidates if one.forward and one.work
+        }
         found = self._point(cut(self.candidates, prices, scale=scale))
         inside = cheap.bytes < found.bytes < dear.bytes and dear.work < found.work < cheap.work
         costs = [point.bytes * more + point.work * saved for point in (found, cheap)]
@@ -419,7 +459,11 @@ class _Weighing:
 
     def _filled(self, cheap: _Point, dear: _Point) -> frozenset[str]:
         # As much of the larger cut as fits, from the beginning of the graph on.
-        more = [one.name for one in self.candidates if one.name in dear.kept and one.name not in cheap.kept]
+        more = [
+            one.name
+            for one in self.candidates
+            if one.name in dear.kept and one.name not in cheap.kept
+        ]
         best, low, high = cheap, 0, len(more)
         while high - low > 1:
             middle = (low + high) // 2

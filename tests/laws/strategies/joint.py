@@ -16,13 +16,23 @@ from attrs import evolve
 from purefx.ir.arguments import Arg, Ref, refs_in
 from purefx.ir.graph import Graph, Input, Node
 from purefx.ir.program import Program
-from purefx.ir.signature import InputGradient, OutputSpec, StateGradient, TensorType, Token, UserInput, UserOutput
+from purefx.ir.signature import (
+    InputGradient,
+    OutputSpec,
+    StateGradient,
+    TensorType,
+    Token,
+    UserInput,
+    UserOutput,
+)
 from purefx.ir.state import SlotKind
 from purefx.laws import toy
 from purefx.laws.strategies.programs import Stage, programs
 from purefx.transforms.training.phases import Contents, is_joint
 
-LATE = frozenset({toy.NEG, toy.ADD, toy.MUL, toy.VIEW, toy.RAND, toy.EMIT, toy.COPY_, toy.PAIR, toy.COUNT})
+LATE = frozenset(
+    {toy.NEG, toy.ADD, toy.MUL, toy.VIEW, toy.RAND, toy.EMIT, toy.COPY_, toy.PAIR, toy.COUNT}
+)
 """Operators that may be given a tangent."""
 
 CELLS = frozenset({toy.NEG, toy.ADD, toy.MUL, toy.VIEW, toy.RAND, toy.COPY_, toy.ADD_, toy.CLONE})
@@ -31,7 +41,9 @@ CELLS = frozenset({toy.NEG, toy.ADD, toy.MUL, toy.VIEW, toy.RAND, toy.COPY_, toy
 
 def joint_programs(stage: Stage = "flat") -> st.SearchStrategy[Program]:
     """Return a strategy of joint programs."""
-    made = st.builds(lambda program, seed: jointly(program, seed=seed), programs(stage), st.integers(0, 1 << 16))
+    made = st.builds(
+        lambda program, seed: jointly(program, seed=seed), programs(stage), st.integers(0, 1 << 16)
+    )
     return made.filter(is_joint)
 
 
@@ -57,7 +69,9 @@ class _Jointly:
         source = self.source
         inputs = (*self.graph.inputs, *map(Input, self.tangents))
         users = [spec for spec in source.signature.inputs if type(spec) is UserInput]
-        marked = [UserInput(SCALAR, name, tangent_of=number) for number, name in enumerate(self.tangents)]
+        marked = [
+            UserInput(SCALAR, name, tangent_of=number) for number, name in enumerate(self.tangents)
+        ]
         main = Graph(inputs, tuple(self._nodes()), self.graph.output)
         signature = evolve(source.signature, inputs=(*source.signature.inputs, *marked))
         made = source.with_main(main, signature=signature)
@@ -100,7 +114,11 @@ class _Jointly:
         late = {*[made.main.nodes[number].name for number in Contents(made).late], *self.tangents}
         pairs = list(zip(made.main.output, made.signature.outputs, strict=True))
         kept = [pair for pair in pairs if type(pair[1]) is not UserOutput]
-        early = [arg for arg, spec in pairs if type(spec) is UserOutput and late.isdisjoint(refs_in((arg,)))]
+        early = [
+            arg
+            for arg, spec in pairs
+            if type(spec) is UserOutput and late.isdisjoint(refs_in((arg,)))
+        ]
         given: list[tuple[Arg, OutputSpec]] = [(arg, UserOutput()) for arg in early]
         given += [(number, UserOutput()) for number in range(len(given), len(self.tangents))]
         return [*kept, *given, *self._gradients(made, late, users)]
@@ -108,10 +126,15 @@ class _Jointly:
     def _gradients(self, made: Program, late: set[str], users: int) -> list[tuple[Arg, OutputSpec]]:
         cells = [node.name for node in made.main.nodes if node.do in CELLS and node.name in late]
         values = cells[-2:] + [
-            node.name for node in made.main.nodes if node.do in CELLS and self.draw(node.name, "given") % 5 == 0
+            node.name
+            for node in made.main.nodes
+            if node.do in CELLS and self.draw(node.name, "given") % 5 == 0
         ]
         names = [name for name, slot in made.state.pairs if slot.kind is SlotKind.PARAMETER]
-        receivers: list[OutputSpec] = [*map(InputGradient, range(users)), *map(StateGradient, names)]
+        receivers: list[OutputSpec] = [
+            *map(InputGradient, range(users)),
+            *map(StateGradient, names),
+        ]
         args: list[Arg] = [*map(Ref, dict.fromkeys([self.total, *values, *self.tangents])), None]
         return list(zip(args, receivers, strict=False))
 
