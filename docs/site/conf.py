@@ -14,7 +14,7 @@ project = "purefx"
 extensions = ["myst_parser", "sphinx.ext.autodoc", "extension", "sphinx.ext.linkcode"]
 
 root_doc = "docs/index"
-include_patterns = ["docs/**", "README.md", "CONTRIBUTING.md", "CHANGELOG.md"]
+include_patterns = ["docs/**", "README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"]
 exclude_patterns = ["docs/site", ".*", "build", "dist"]
 
 html_theme = "furo"
