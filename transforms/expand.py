@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from attrs import define
 
 from ..ir.arguments import Arg, Body, bodies_in
-from ..ir.calls.call_graph import instances, times_called
+from ..ir.calls.call_graph import times_called
 from ..ir.calls.parts import part_names
 from ..ir.errors import UnsupportedProgram
 from ..ir.graph import Call, Frame, Get, Graph, Node, Op
@@ -22,6 +22,7 @@ from ..ir.own_operators import is_boundary
 from ..ir.persistent import pmap
 from ..ir.program import Program
 from ..ir.state import exporter_name
+from .call_numbers import CallNumbers, stacked_calls
 from .shared_bodies import bodies_before_callers, is_named_after, with_names
 from .transformation import UNLIMITED, Fuel, transformation
 
@@ -99,8 +100,8 @@ def own_bodies(program: Program, *, at_most: int, keep: frozenset[str] = frozens
     made = program.with_graphs(work.graphs(), only=True)
     return (
         made
-        if len(work.signatures) == len(program.call_signatures)
-        else made.evolve(call_signatures=pmap(work.signatures))
+        if len(work.numbers.signatures) == len(program.call_signatures)
+        else made.evolve(call_signatures=pmap(work.numbers.signatures))
     )
 
 
@@ -112,6 +113,8 @@ class _Level:
     graph: Graph
     path: str
     """The path of its module."""
+    call: Frame
+    """The module call that runs it."""
     values: Run
     """Its fake values in this call."""
     rest: Iterator[int]
@@ -130,26 +133,20 @@ class _Expansion:
         self.ids = Names(program.graphs)
         self.assigned: set[str] = set()
         """Graphs already assigned to a call under their original id."""
-        self.numbers: set[tuple[str, int]] = set()
-        stacks = {
-            name: {frame for node in program.graphs[name].nodes for frame in node.stack}
+        self.called: set[Frame] = set()
+        """Calls of bodies that have their number."""
+        # The numbers of calls that stay flat are taken.
+        self.numbers = CallNumbers(program, stacked_calls(program))
+        called = {
+            node.do.graph
             for name in counts
+            for node in program.graphs[name].callers
+            if type(node.do) is Call
         }
-        self.staying = {
-            (join(path, frame.path), frame.call)
-            for name, path in instances(program)
-            for frame in stacks[name]
-        }
-        """Calls that stay flat: their numbers are taken."""
-        self.signatures = {
-            frame: program.call_signatures[frame] for frame in program.call_signatures
-        }
-        self.last: dict[str, int] = {}
-        """For modules with preserved signatures: the largest number of a call that has a signature."""
-        for frame in self.signatures:
-            self.last[frame.path] = max(frame.call, self.last.get(frame.path, 0))
-        self.next: dict[tuple[str, bool], int] = {}
-        """For the calls of a module: the number below which all are taken."""
+        self.has_flat_calls = any(
+            node.stack for name in called for node in program.graphs[name].nodes
+        )
+        """Whether a called body has calls in the stacks of its nodes."""
         self.is_split = bool(part_names(program))
         self.paths = {module.path for module in program.modules}
         self.slots = dict(program.state.slots.items())
@@ -158,7 +155,7 @@ class _Expansion:
 
     def graphs(self) -> dict[str, Graph]:
         """Return the graphs of the result."""
-        self._open(self.program.root, self.program.root, "", self.values.root)
+        self._open(self.program.root, self.program.root, "", self.values.root, Frame(""))
         while self.levels:
             level = self.levels[-1]
             number = next(level.rest, None)
@@ -173,14 +170,19 @@ class _Expansion:
             )
         return self.done
 
-    def _open(self, source: str, name: str, path: str, values: Run) -> None:
+    def _open(
+        self, source: str, name: str, path: str, values: Run, call: Frame, *, is_called: bool = True
+    ) -> None:
         # A body that is called once, or stays shared, keeps its metadata.
         stays = self.counts[source] == 1 or source in self.keep
         graph = self.program.graphs[source] if stays else self._own(values.body, path)
+        if is_called and self.has_flat_calls:
+            graph = self.numbers.numbered(graph, path, call)
         calling = {id(node) for node in graph.callers}
         if calling:
             numbers = [number for number, node in enumerate(graph.nodes) if id(node) in calling]
-            self.levels.append(_Level(name, graph, path, values, iter(numbers), list(graph.nodes)))
+            nodes = list(graph.nodes)
+            self.levels.append(_Level(name, graph, path, call, values, iter(numbers), nodes))
         else:
             self.done[name] = graph
 
@@ -199,7 +201,9 @@ class _Expansion:
 
     def _called(self, node: Node, call: Call, level: _Level) -> Node:
         path = join(level.path, call.instance.path)
-        frame = self._numbered(Frame(path, call.instance.call))
+        inside = node.stack[-1] if node.stack else None
+        outer = Frame(join(level.path, inside.path), inside.call) if inside else level.call
+        frame = self._numbered(Frame(path, call.instance.call), outer)
         # The id of a deduplicated body is not a module path; copies are named after their modules.
         one = (
             call.graph.partition("@")[0] in self.paths
@@ -207,7 +211,8 @@ class _Expansion:
             or self.counts[call.graph] == 1
         )
         name = self._id(call.graph, str(frame), keeps=one)
-        self._open(call.graph, name, path, self.values.inner(level.values, node, call.graph))
+        values = self.values.inner(level.values, node, call.graph)
+        self._open(call.graph, name, path, values, frame)
         if name == call.graph and frame.call == call.instance.call:
             return node
         return node.evolve(do=Call(Frame(call.instance.path, frame.call), name))
@@ -220,7 +225,8 @@ class _Expansion:
         ]
         for source, name in reversed(opened):
             if source not in self.keep or source not in self.assigned:
-                self._open(source, name, level.path, self.values.inner(level.values, node, source))
+                values = self.values.inner(level.values, node, source)
+                self._open(source, name, level.path, values, level.call, is_called=False)
                 self.assigned.add(source)
         ids = iter([name for _, name in opened])
 
@@ -229,32 +235,12 @@ class _Expansion:
 
         return node.with_refs(body)
 
-    def _numbered(self, frame: Frame) -> Frame:
+    def _numbered(self, frame: Frame, inside: Frame) -> Frame:
         # Deduplication gave equal calls the number of the first.  A taken number is replaced by the smallest free one, as if the
         # calls were counted in order of execution.
-        if (frame.path, frame.call) in self.numbers:
-            frame = Frame(frame.path, self._free(frame))
-        self.numbers.add((frame.path, frame.call))
+        frame = self.numbers.claimed(frame, inside, is_another=frame in self.called)
+        self.called.add(frame)
         return frame
-
-    def _free(self, frame: Frame) -> int:
-        # The smallest free number whose preserved signature, or lack of one, is the same.
-        path = frame.path
-        signature = self.signatures.get(Frame(path, frame.call))
-        call = self.next.get((path, signature is None), 0)
-        while (
-            (path, call) in self.numbers
-            or (path, call) in self.staying
-            or (
-                signature != self.signatures.get(Frame(path, call))
-                and (signature is None or call <= self.last[path])
-            )
-        ):
-            call += 1
-        self.next[path, signature is None] = call + 1
-        if signature is not None:
-            self.signatures[Frame(path, call)] = signature
-        return call
 
     def _id(self, graph: str, wanted: str, *, keeps: bool = True) -> str:
         keeps = keeps and graph not in self.assigned

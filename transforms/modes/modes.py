@@ -14,7 +14,7 @@ import torch
 from attrs import frozen
 
 from ...ir.arguments import Arg, Body, Ref
-from ...ir.calls.call_graph import bodies_of
+from ...ir.calls.call_graph import bodies_of, module_calls
 from ...ir.effects.declared import leveled
 from ...ir.graph import Call, Frame, Get, Graph, Input, Node, Op, Stack, common_prefix
 from ...ir.names import Names, is_below
@@ -24,6 +24,7 @@ from ...ir.own_operators import is_boundary
 from ...ir.program import Program
 from ...ir.rewriter import Relocation, Rewriter
 from ...ir.torch_private import ENTER_AUTOCAST, EXIT_AUTOCAST, SET_GRAD_ENABLED
+from ..call_numbers import CallNumbers, operator_path, stacked_calls
 from ..inline import inlined
 from ..shared_bodies import value_only
 from ..transformation import UNLIMITED, Fuel, transformation
@@ -464,7 +465,9 @@ def bodies_to_regions(program: Program, *, grad: bool = True, fuel: Fuel = UNLIM
 def _between_markers(program: Program, name: str, modes: Modes, fuel: Fuel) -> Graph:
     # Each operator becomes a call of its body between two markers; then the calls are inlined.
     graph, ids, called = program.graphs[name], Names(program.graphs), dict[str, Graph]()
-    edit = Rewriter(graph)
+    edit, inserted = Rewriter(graph), set[str]()
+    # Operators may share a body; in one graph each copy of its module calls has its own numbers.
+    numbers = _numbers_in(program, name)
     for number, (node, mode) in enumerate(zip(graph.nodes, modes.before(name), strict=False)):
         if not _is_plain(program, graph, node, mode) or not fuel.burn(
             "body of", node.name, "in", repr(name)
@@ -474,8 +477,13 @@ def _between_markers(program: Program, name: str, modes: Modes, fuel: Fuel) -> G
         enter, leave = (SET_GRAD, SET_GRAD) if is_op(node, WITH_GRAD) else (ENTER, EXIT)
         begins, ends = (edit.names.fresh(do.name.rpartition(".")[2]) for do in (enter, leave))
         id_ = ids.fresh("$inlined")
-        called[id_] = program.graphs[wrapped(node) or ""]
-        path = node.stack[-1].path if node.stack else ""
+        body = wrapped(node) or ""
+        path = operator_path(node, "")
+        inside = Frame(path, node.stack[-1].call if node.stack else 0)
+        called[id_] = numbers.numbered(
+            program.graphs[body], path, inside, is_another=body in inserted
+        )
+        inserted.add(body)
         edit.before(number, Node(begins, enter, node.args[:place], (), node.stack, origin))
         edit.put(
             number, node.evolve(do=Call(Frame(path, INLINED), id_), args=node.args[place + 1 :])
@@ -494,6 +502,19 @@ def _between_markers(program: Program, name: str, modes: Modes, fuel: Fuel) -> G
             for node in flat.nodes
         ]
     )
+
+
+def _numbers_in(program: Program, name: str) -> CallNumbers:
+    graph, root = program.graphs[name], Frame("")
+    taken = list(stacked_calls(program, name))
+    if name == program.root:
+        taken += module_calls(program)
+    numbers = CallNumbers(program, taken)
+    numbers.numbered(graph, "", root)
+    for node in graph.callers:
+        if type(node.do) is Call:
+            numbers.claimed(node.do.instance, node.stack[-1] if node.stack else root)
+    return numbers
 
 
 INLINED = -1
