@@ -2,7 +2,7 @@
 
 Use it in an issue of a project that does not use this library.  Names of a program are written as strings, or as
 variables where they are identifiers; they never become code.  Literals of known types are written; others are refused.
-The source of ``attach``, ``observed`` and ``differences`` is copied into the script, so they use only torch.
+The source of ``attach``, ``observed``, ``differences`` and ``unequal`` is copied into the script, so they use only torch.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import math
 import pkgutil
 import re
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 import torch
@@ -82,7 +83,7 @@ def to_script(program: Program, *, rewrite: str = "", calls: int = 2) -> str:
         _state(flat),
         _arguments(flat),
         rewrite or UNCHANGED,
-        *map(_source, (drawn, attach, observed, differences)),
+        *map(_source, (drawn, attach, observed, differences, unequal)),
         MAIN.format(calls=calls),
     ]
     return parts[0] + "\n\n" + "\n\n\n".join([part.strip("\n") for part in parts[1:]]) + "\n"
@@ -156,6 +157,11 @@ def _state(program: Program) -> str:
                 else "a view of other state"
             )
             raise UnsupportedProgram(f"the state {name!r} is {kind}, which a script cannot make")
+        if not _has_numbers(slot.value.dtype):
+            raise UnsupportedProgram(
+                f"the state {name!r} has dtype {slot.value.dtype}, whose contents torch does not convert to numbers, so a "
+                "script cannot make it"
+            )
         made = f"found[{cells[slot.cell]!r}]" if is_tied else _tensor_code(slot.value)
         lines.append(f"    found[{name!r}] = {made}")
         cells.setdefault(slot.cell, name)
@@ -198,6 +204,10 @@ def _body(program: Program, name: str) -> str:
     def leaf(arg: Arg) -> str:
         if type(arg) is Ref:
             return known[arg.name]
+        if type(arg) is complex and not _is_kept_by_fx(arg):
+            raise UnsupportedProgram(
+                f"torch.fx does not write the complex number {arg!r} into its code; pass it as a tensor"
+            )
         return f"graph.get_attr({ids[arg.graph]!r})" if type(arg) is Body else _literal(arg)
 
     lines = [f"def {ids[name]}(tensors: dict[str, torch.Tensor]) -> torch.fx.GraphModule:"]
@@ -219,6 +229,12 @@ def _body(program: Program, name: str) -> str:
             "    return torch.fx.GraphModule(root, graph)",
         ]
     )
+
+
+def _is_kept_by_fx(value: complex) -> bool:
+    # torch.fx writes the repr, a sum: `nan` has no imaginary part there, and a negative zero loses its sign.
+    parts = value.real, value.imag
+    return all(math.isfinite(part) and (part or math.copysign(1, part) > 0) for part in parts)
 
 
 def _function_names(program: Program) -> dict[str, str]:
@@ -272,7 +288,7 @@ def _arguments(program: Program) -> str:
 
 def _argument(name: str, spec: UserInput, values: FakeValues) -> str:
     match spec.type:
-        case TensorType(dtype=dtype, shape=shape, device=device):
+        case TensorType(dtype=dtype, shape=shape, device=device) if _has_numbers(dtype):
             sizes = [values.example_number(size) for size in shape]
             if None not in sizes:
                 return f"drawn({sizes}, {dtype}, draw).to({device!r})"
@@ -297,19 +313,30 @@ PLAIN = (type(None), bool, int, str, bytes, range, type(Ellipsis))
 NAMED = (torch.dtype, torch.layout, torch.memory_format)
 
 
+@cache
+def _has_numbers(dtype: torch.dtype) -> bool:
+    # Not for packed dtypes, such as int4 and bits8.
+    try:
+        torch.zeros(1, dtype=dtype).tolist()
+    except RuntimeError:
+        return False
+    return True
+
+
 def _literal(value: Any) -> str:
     if type(value) in PLAIN:
         return repr(value)
     if type(value) is float:
         return repr(value) if math.isfinite(value) else f"float({str(value)!r})"
-    if type(value) is complex and math.isfinite(abs(value)):
-        return repr(value)
+    if type(value) is complex:  # the code of a sum, as repr writes it, loses the sign of a zero
+        return f"complex({_literal(value.real)}, {_literal(value.imag)})"
     if isinstance(value, NAMED):
         return str(value)
     if type(value) is torch.device:
         return f"torch.device({str(value)!r})"
     raise UnsupportedProgram(
-        f"a {type(value).__name__} among the arguments cannot be written into a script: reduce the program first"
+        f"a {type(value).__name__} among the arguments or results cannot be written into a script; reduce the program "
+        "first, px.minimize(...)"
     )
 
 
@@ -432,8 +459,39 @@ def differences(actual: list[tuple[str, Any]], expected: list[tuple[str, Any]]) 
         if name not in there:
             found.append(f"{name}: missing")
             continue
-        try:
-            torch.testing.assert_close(there[name], value, rtol=0, atol=0, equal_nan=True)
-        except AssertionError as error:
-            found.append(f"{name}: {' '.join(str(error).split())}")
+        difference = unequal(there[name], value)
+        if difference:
+            found.append(f"{name}: {difference}")
     return found
+
+
+def unequal(actual: Any, expected: Any) -> str:
+    """Return how two values differ; "" if they are equal.  NaNs are equal, and -0.0 is not 0.0 outside of tensors.
+
+    Args:
+        actual: a tensor, a container of such values, or another value.
+        expected: the value to compare with.
+
+    >>> unequal((torch.ones(1), "mode"), (torch.ones(1), "mode")), unequal([1, float("nan")], [2, float("nan")])
+    ('', 'item 0: got 1, expected 2')
+    """
+    if isinstance(actual, torch.Tensor) and isinstance(expected, torch.Tensor):
+        try:
+            torch.testing.assert_close(actual, expected, rtol=0, atol=0, equal_nan=True)
+        except AssertionError as error:
+            return " ".join(str(error).split())
+        return ""
+    if type(actual) is not type(expected):
+        return f"got a {type(actual).__name__}, expected a {type(expected).__name__}"
+    if not isinstance(expected, list | tuple | dict):
+        is_same = actual is expected or repr(actual) == repr(expected)
+        return "" if is_same else f"got {actual!r}, expected {expected!r}"
+    if len(actual) != len(expected):
+        return f"got {len(actual)} items, expected {len(expected)}"
+    if isinstance(expected, dict):
+        actual, expected = list(actual.items()), list(expected.items())
+    for index, (left, right) in enumerate(zip(actual, expected, strict=True)):
+        difference = unequal(left, right)
+        if difference:
+            return f"item {index}: {difference}"
+    return ""

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import io
+import operator
+import re
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -15,6 +19,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from torch import nn
 
 import purefx as px
+from purefx.ir.arguments import thawed
 from purefx.ir.torch_private import pytree
 from purefx.laws import example_args, value_differences
 from purefx.laws.purity import seeded
@@ -215,6 +220,145 @@ def test_operators_of_libraries_are_named() -> None:
         script = px.to_script(flat([node("y", twice, "x")], (px.Ref("y"),), "x"), rewrite=WRONG)
         assert "torch.ops.purefx_script.twice.default, (x,)" in script
         assert run(script)[1:] == (0, "no difference\n")
+
+
+NAN = float("nan")
+LEAVES: dict[str, Any] = {
+    "quotes": 'it\'s "quoted"',
+    "lines": "two\nlines\\ and a tab\t",
+    "unicode": "\u2028 {braces} \x00",
+    "none": None,
+    "flag": True,
+    "integer": -(2**70),
+    "float": 0.1,
+    "nan": NAN,
+    "infinity": float("-inf"),
+    "negative zero": -0.0,
+    "complex": 1 - 2j,
+    "complex zero": 0j,
+    "dtype": torch.float8_e4m3fn,
+    "device": torch.device("cpu"),
+    "device with a number": torch.device("meta", 0),
+    "layout": torch.sparse_csr,
+    "memory format": torch.channels_last,
+    "bytes": b"a'\n",
+    "range": range(1, 9, 2),
+    "ellipsis": ...,
+    "list": px.ir.Items([1, ("a", px.ir.Items([None]))]),
+    "dict": px.ir.Record((("it's", 1), ("b", (NAN, px.ir.Record(()))))),
+    "slice": (slice(None, 2, None),),
+    "empty": (),
+}
+"""A value of each type that can be an argument or a result."""
+
+
+@pytest.mark.parametrize("name", list(LEAVES))
+def test_a_literal_is_a_result_an_argument_and_an_input(name: str) -> None:
+    value = LEAVES[name]
+    held = flat([], (px.Ref("x"), value, (value, px.Ref("x"))), "x")
+    literal = px.ir.UserInput(px.ir.LiteralType(value), "value")
+    inputs = (*held.main.inputs, px.Input("value"))
+    given = held.with_main(
+        px.Graph(inputs, (), held.main.output),
+        signature=px.ir.Signature((*held.signature.inputs, literal), held.signature.outputs),
+    )
+    choice = px.op(operator.getitem)
+    chosen = flat([px.Node("y", choice, ((value, px.Ref("x")), 1))], (px.Ref("y"),), "x")
+    for program in (held, given, chosen):
+        assert run(px.to_script(program))[1:] == (0, "no difference\n")
+    written = results_of_graph(held)[1]
+    assert repr(written) == repr(thawed(value))
+
+
+def results_of_graph(program: px.Program) -> Any:
+    """Return the results that the script of a program writes into its graph; lists and dicts are torch's immutable ones."""
+    namespace, _, _ = run(px.to_script(program))
+    results = next(reversed(namespace["program"](namespace["state"]()).graph.nodes)).args[0]
+    return pytree.tree_map(lambda leaf: leaf, results)
+
+
+def test_each_two_literals_differ() -> None:
+    results = {name: results_of_graph(flat([], (value,), "x"))[0] for name, value in LEAVES.items()}
+    unequal = run(px.to_script(flat([], ("",), "x")))[0]["unequal"]
+    for name, value in results.items():
+        same = [other for other, result in results.items() if not unequal(result, value)]
+        assert same == [name]
+
+
+DTYPES = sorted(
+    {value for value in vars(torch).values() if isinstance(value, torch.dtype)}, key=str
+)
+
+
+WITHOUT_NUMBERS = {
+    dtype for dtype in DTYPES if re.match(r"torch\.(bits|u?int[1-7]$|float4)", str(dtype))
+}
+"""Packed dtypes, whose contents torch does not convert to numbers."""
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_state_and_inputs_of_a_dtype(dtype: torch.dtype) -> None:
+    if str(dtype).startswith("torch.q"):  # quantized tensors have a test among the kinds of state
+        return
+    packed = torch.arange(8 * dtype.itemsize, dtype=torch.uint8) % 2
+    tensor = packed.view(dtype)
+    reads = px.Node("p", px.Get("p"))
+    program = flat([reads], (px.Ref("p"), px.Ref("x")), "x").with_state(add={"p": tensor})
+    wide = program.with_state(add={"q": packed.repeat(16).view(dtype)})
+    for each in (program, wide):
+        if dtype in WITHOUT_NUMBERS:
+            with pytest.raises(px.errors.UnsupportedProgram, match=f"has dtype {dtype}"):
+                px.to_script(each)
+        else:
+            assert run(px.to_script(each))[1:] == (0, "no difference\n")
+
+
+@pytest.mark.parametrize("value", [complex(NAN, 1), complex(1, float("inf")), complex(-0.0, 1)])
+def test_complex_numbers_that_fx_writes_wrongly(value: complex) -> None:
+    with pytest.raises(px.errors.UnsupportedProgram, match=r"torch\.fx does not write the complex"):
+        px.to_script(flat([], (value,), "x"))
+    held = flat([px.Node("p", px.Get("p"))], (px.Ref("p"),)).with_state(
+        add={"p": torch.tensor([value])}
+    )
+    assert run(px.to_script(held))[1:] == (0, "no difference\n")
+
+
+class Point(NamedTuple):
+    """A result with names."""
+
+    x: torch.Tensor
+    name: str
+
+
+@dataclass
+class Named:
+    """A registered result."""
+
+    x: torch.Tensor
+    mode: str = "it's"
+
+
+RESULTS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "string": lambda x: (x + 1, "mode"),
+    "dict": lambda x: {"y": x + 1, "a b": {"name": "s", "none": None}},
+    "named tuple": lambda x: Point(x + 1, "p"),
+    "numbers": lambda x: [x + 1, 3, 2.5, True, (-0.0, None)],
+    "dataclass": lambda x: Named(x + 1),
+}
+
+
+@pytest.mark.parametrize("name", list(RESULTS))
+def test_exported_results_with_literals(name: str) -> None:
+    if name == "dataclass" and Named not in pytree.SUPPORTED_NODES:
+        torch.export.register_dataclass(
+            Named, serialized_type_name="tests.lowering.test_script.Named"
+        )
+    model = module_class("Model", lambda self, x: RESULTS[name](x))()
+    program = px.transform(px.capture(model, (torch.ones(2),)))
+    assert run(px.to_script(program))[1:] == (0, "no difference\n")
+    wrong = px.to_script(program, rewrite=WRONG.replace("relu.default", "add.Tensor"))
+    assert run(wrong.replace("aten.tanh.default", "aten.sub.Tensor"))[1] == 1
 
 
 @settings(
