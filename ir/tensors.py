@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from types import MappingProxyType
 from typing import Any
 
@@ -26,6 +27,8 @@ def cell_key(value: Any) -> tuple[object, object]:
     memory = _memory(value)
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
         return memory, memory
+    if value.is_nested:  # it has no sizes
+        return id(value), memory
     # Identical views of one memory are one tensor, even if saving and loading made two objects; a lazy
     # conjugate is another tensor.
     return (
@@ -36,6 +39,20 @@ def cell_key(value: Any) -> tuple[object, object]:
         value.dtype,
         *lazy_bits(value),
     ), memory
+
+
+@cache
+def has_numbers(dtype: torch.dtype) -> bool:
+    """Return whether torch converts elements of a dtype to numbers; not for packed dtypes.
+
+    >>> has_numbers(torch.float8_e5m2), has_numbers(torch.uint4)
+    (True, False)
+    """
+    try:
+        torch.zeros(1, dtype=dtype).tolist()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _memory(value: Any) -> object:

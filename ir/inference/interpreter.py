@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import torch
 from attrs import define, evolve, field
+from torch.export.graph_signature import CustomObjArgument
 
 from ..arguments import Arg, Body, Ref, thawed
 from ..calls.call_graph import bodies_of
@@ -27,7 +28,15 @@ from ..signature import Token
 from ..tensors import disagreement
 from ..torch_private import FakeTensor, OpOverload, is_refusal, pytree
 from .results import agrees, all_agree, is_runnable, opens_region, unbacked_in
-from .values import UNKNOWN, FakeValues, depends_on_contents, described, has_no_result, running
+from .values import (
+    UNKNOWN,
+    FakeValues,
+    depends_on_contents,
+    described,
+    has_fake_value,
+    has_no_result,
+    running,
+)
 
 GETITEM = "operator.getitem"
 
@@ -186,7 +195,7 @@ class Run:
             return (
                 UNKNOWN
                 if slot is None or not isinstance(slot.value, torch.Tensor)
-                else owner.values.of_state(slot.value)
+                else owner.values.of_state(slot.value, node.meta.get("val"))
             )
         if self.region:
             return UNKNOWN
@@ -211,8 +220,9 @@ class Run:
                 args[0][args[1]] if -len(args[0]) <= args[1] < len(args[0]) else UNKNOWN
             )  # other parts may be unknown
         kwargs = {key: self.resolved(arg, node) for key, arg in node.kwargs}
-        if any(part is UNKNOWN for part in pytree.tree_leaves((args, kwargs))):
-            return UNKNOWN
+        leaves = pytree.tree_leaves((args, kwargs))
+        if any(part is UNKNOWN or isinstance(part, CustomObjArgument) for part in leaves):
+            return UNKNOWN  # the exporter describes an object, such as a generator, by its name
         self.depends |= depends_on_contents(do.target)
         try:
             return self.owner.values.run(node, do.target, args, kwargs)
@@ -259,9 +269,7 @@ class Interpreter:
         self.refusals: dict[tuple[str, str], tuple[Run, Node, Exception]] = {}
         """The errors of operators that reject their arguments, by graph and node; their values are unknown."""
         self.slots = {
-            name: slot
-            for name, slot in program.state.slots.items()
-            if not getattr(slot.value, "is_nested", False)
+            name: slot for name, slot in program.state.slots.items() if has_fake_value(slot.value)
         }
         self.runs: dict[str, list[Run]] = {}
         """The runs of each graph."""

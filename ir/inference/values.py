@@ -39,6 +39,7 @@ from ..torch_private import (
     device_of,
     enable_python_dispatcher,
     fake_of,
+    fake_state,
     fresh_bindings,
     has_fixed_sizes,
     new_shape_env,
@@ -102,6 +103,15 @@ def _is_determined(target: Any) -> bool:
         and target.namespace in NAMESPACES
         and not depends_on_contents(target)
     )
+
+
+def has_fake_value(value: Any) -> bool:
+    """Return whether a piece of state has a fake value: torch makes none of nested and quantized tensors.
+
+    >>> has_fake_value(torch.eye(2).to_sparse_csr()), has_fake_value(torch.nested.nested_tensor([torch.ones(1)]))
+    (True, False)
+    """
+    return not isinstance(value, torch.Tensor) or not (value.is_nested or value.is_quantized)
 
 
 ATTEMPTS = 256
@@ -186,28 +196,33 @@ class FakeValues:
                     "set its meta['val'], as import_fx does with example_inputs="
                 )
 
-    def of_state(self, value: Any) -> Any:
+    def of_state(self, value: Any, recorded: Any = None) -> Any:
         """Return the fake value of the contents of a slot: a tensor of static sizes, or another object itself.
 
+        Args:
+            value: the contents.
+            recorded: the value in the meta of the read.
+
         Raises:
-            UnsupportedProgram: it is a nested tensor.
+            UnsupportedProgram: it is a tensor that has no fake value.
         """
-        if isinstance(value, torch.Tensor) and value.is_nested:
+        if not isinstance(value, torch.Tensor):
+            return value
+        if not has_fake_value(value):
             raise UnsupportedProgram(
                 "the sizes of a nested tensor are unknown: read its values and offsets instead"
+                if value.is_nested
+                else "torch has no fake values of quantized tensors: dequantize them before the export"
             )
-        if isinstance(value, torch.Tensor) and value.is_meta and value.layout is torch.strided:
+        stays = isinstance(recorded, torch.Tensor) and device_of(recorded).type == "meta"
+        if value.is_meta and value.layout is torch.strided and not stays:
             # The program was loaded without weights: use the device of the inputs.
             with LOCK, self.mode:
                 return torch.empty_strided(
                     value.shape, value.stride(), dtype=value.dtype, device=self.device
                 )
         with LOCK:
-            return (
-                self.mode.from_tensor(value, static_shapes=True)
-                if isinstance(value, torch.Tensor)
-                else value
-            )
+            return fake_state(self.mode, value)
 
     def known_value(self, node: Node) -> tuple[bool, Any]:
         """Return whether the meta of a node has a fake value of the program's mode, and the value."""

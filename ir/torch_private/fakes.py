@@ -21,6 +21,7 @@ from torch._subclasses.fake_tensor import (
     FakeTensorMode,
     UnsupportedFakeTensorException,
     UnsupportedOperatorException,
+    unset_fake_temporarily,
 )
 from torch.utils._traceback import CapturedTraceback
 
@@ -29,9 +30,9 @@ from .modes import outside_of_levels
 
 __all__ = [
     "FAKE_REFUSALS", "FakeTensor", "FakeTensorMode", "UnsupportedOperatorException", "autocast_is_on", "device_of", "fake_copy",
-    "fake_of", "fake_on", "finite", "fresh_bindings", "has_fixed_sizes", "is_refusal", "new_guards", "new_shape_env",
-    "new_symbol", "per_example", "ranges_in", "silence", "size_number", "symbol_facts", "symbolic_range", "symbols_of",
-    "unguarded", "without_cache", "without_kernels", "without_overrides",
+    "fake_of", "fake_on", "fake_state", "finite", "fresh_bindings", "has_fixed_sizes", "is_refusal", "new_guards",
+    "new_shape_env", "new_symbol", "per_example", "ranges_in", "silence", "size_number", "symbol_facts", "symbolic_range",
+    "symbols_of", "unguarded", "without_cache", "without_kernels", "without_overrides",
 ]  # fmt: skip
 
 # pyright: reportPrivateUsage=false
@@ -98,6 +99,17 @@ def fake_of(mode: Any, dtype: torch.dtype, shape: Any, stride: Any, device: torc
     with torch._C._DisableTorchDispatch():  # active modes must not intercept it
         plain = torch.empty_strided(shape, stride, dtype=dtype, device="meta")
     return cast(Any, FakeTensor)(mode, plain, device)
+
+
+def fake_state(mode: Any, tensor: torch.Tensor) -> Any:
+    """Return a fake tensor of static sizes for a tensor of any layout, also while a fake mode is active.
+
+    >>> with FakeTensorMode() as mode:
+    ...     fake_state(mode, torch.ones(2))
+    FakeTensor(..., size=(2,))
+    """
+    with unset_fake_temporarily():  # torch reads the indices of a sparse tensor
+        return mode.from_tensor(tensor, static_shapes=True)
 
 
 def fake_on(tensor: Any, device: torch.device) -> Any:

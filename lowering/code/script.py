@@ -12,7 +12,6 @@ import math
 import pkgutil
 import re
 from collections.abc import Callable, Iterator
-from functools import cache
 from typing import Any
 
 import torch
@@ -28,7 +27,7 @@ from ...ir.program import Program
 from ...ir.signature import LiteralType, NumberType, TensorType, UserInput, UserOutput
 from ...ir.state import is_plain
 from ...ir.state_changes import kind_of_state
-from ...ir.tensors import NUMBERS, drawn
+from ...ir.tensors import NUMBERS, drawn, has_numbers
 from ...ir.torch_private import OpOverload
 from ...ir.validation import kind_of
 from ...ir.verify import check
@@ -157,7 +156,7 @@ def _state(program: Program) -> str:
                 else "a view of other state"
             )
             raise UnsupportedProgram(f"the state {name!r} is {kind}, which a script cannot make")
-        if not _has_numbers(slot.value.dtype):
+        if not has_numbers(slot.value.dtype):
             raise UnsupportedProgram(
                 f"the state {name!r} has dtype {slot.value.dtype}, whose contents torch does not convert to numbers, so a "
                 "script cannot make it"
@@ -288,7 +287,7 @@ def _arguments(program: Program) -> str:
 
 def _argument(name: str, spec: UserInput, values: FakeValues) -> str:
     match spec.type:
-        case TensorType(dtype=dtype, shape=shape, device=device) if _has_numbers(dtype):
+        case TensorType(dtype=dtype, shape=shape, device=device) if has_numbers(dtype):
             sizes = [values.example_number(size) for size in shape]
             if None not in sizes:
                 return f"drawn({sizes}, {dtype}, draw).to({device!r})"
@@ -311,16 +310,6 @@ LITERAL_UP_TO = 64
 PLAIN = (type(None), bool, int, str, bytes, range, type(Ellipsis))
 
 NAMED = (torch.dtype, torch.layout, torch.memory_format)
-
-
-@cache
-def _has_numbers(dtype: torch.dtype) -> bool:
-    # Not for packed dtypes, such as int4 and bits8.
-    try:
-        torch.zeros(1, dtype=dtype).tolist()
-    except RuntimeError:
-        return False
-    return True
 
 
 def _literal(value: Any) -> str:

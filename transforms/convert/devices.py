@@ -23,6 +23,7 @@ from ...ir.program import Program
 from ...ir.signature import LiteralType, TensorType, UserInput
 from ...ir.state import SlotKind, State
 from ...ir.state_changes import as_plain, copy_value, dressed, has_window
+from ...ir.tensors import has_numbers
 from ...ir.torch_private import (
     FakeTensor,
     OpOverload,
@@ -218,8 +219,10 @@ class Copies:
         if key in self.memories:
             return window_on(self.memories[key].untyped_storage(), plain)
         # The copy of a tensor that fills its memory is the new memory, unless copying applies a lazy conjugate or sign.
+        # torch does not copy tensors of packed dtypes, only their bytes.
         is_whole = (
-            plain.is_contiguous()
+            has_numbers(plain.dtype)
+            and plain.is_contiguous()
             and plain.nbytes == storage.nbytes()
             and not (plain.is_conj() or plain.is_neg())
         )
