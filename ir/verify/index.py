@@ -226,6 +226,8 @@ def _add_faults(found: list[tuple[str, str]], value: Any, index: int, at: _At) -
             found.extend(_stack_faults(value.stack, at))
         if args and type(value.do) is Get:
             found.append(("well-formed", "a read takes no arguments"))
+        if at.is_root and type(value.do) is not Op and (fault := _root_fault(value.do)):
+            found.append(("stacks", fault))
     for arg in args:
         kind = type(arg)
         if kind in PLAIN or (kind is Ref and type(arg.name) is str and arg.name in seen):
@@ -264,6 +266,14 @@ def _add_faults(found: list[tuple[str, str]], value: Any, index: int, at: _At) -
                     )
                 )
     seen.add(value.name)
+
+
+def _root_fault(do: Get | Call) -> str:
+    path = do.slot if type(do) is Get else do.instance.path
+    if not path.startswith(FROM_ROOT):
+        return ""
+    what = "reads" if type(do) is Get else "calls"
+    return f"it {what} {path!r}: in the root graph, paths start at the root without {FROM_ROOT!r}"
 
 
 def _stack_faults(stack: Any, at: _At) -> list[tuple[str, str]]:

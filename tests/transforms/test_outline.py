@@ -137,3 +137,58 @@ def test_calls_that_are_outlined_already_are_named_in_the_module(frame: str) -> 
         "return u",
     ]
     assert result.graphs["c"] is program.graphs["c"]
+
+
+PARTLY_OUTLINED = {
+    "call 1 of a module whose call 0 is flat": (
+        """
+        a = aten.neg.default(x)  in w
+        y = call @w(a) as w@1
+        return (y,)
+        """,
+        ["w", "w@1"],
+    ),
+    "a call of another module": (
+        """
+        a = aten.neg.default(x)  in v
+        y = call @w(a) as w  in v
+        z = aten.sin.default(y)  in v
+        return (z,)
+        """,
+        ["v", "/w"],
+    ),
+    "a call of a module below": (
+        """
+        a = aten.neg.default(x)  in v
+        y = call @w(a) as v.w  in v
+        z = call @w(y) as v.w@1  in v
+        return (z,)
+        """,
+        ["v", "w", "w"],
+    ),
+    "a call in two calls": (
+        """
+        a = aten.neg.default(x)  in v / v.u
+        y = call @w(a) as w  in v / v.u
+        z = call @w(y) as w@1  in v
+        return (z,)
+        """,
+        ["v", "u", "/w", "/w"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", PARTLY_OUTLINED)
+def test_a_program_with_calls_and_stacks_becomes_a_tree(case: str) -> None:
+    nodes, expected = PARTLY_OUTLINED[case]
+    body = "graph @w(a) {\n y = aten.exp.default(a)\n return y\n}"
+    program = tree('graph @""(x) {\n' + nodes + "\n}", body)
+    assert px.verify(program) == ()
+    result = px.transform(program)
+    assert px.verify(result) == () and not any(node.stack for _, node in result.nodes())
+    called = [node.do.instance for _, node in result.nodes() if isinstance(node.do, px.Call)]
+    assert sorted(map(str, called)) == sorted(expected)
+    x = torch.randn(2)
+    assert torch.equal(px.lower(result)(x)[0], px.lower(program)(x)[0])
+    for again in (px.inline(result), px.expand(result), px.transform(px.inline(program))):
+        assert px.verify(again) == () and torch.equal(px.lower(again)(x)[0], px.lower(result)(x)[0])

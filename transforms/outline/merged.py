@@ -2,8 +2,8 @@
 
 Each call is written as the tokens of its future body (see ``deduplicate.py``), from the scopes of the walk.  The first of equal
 calls becomes a body; the others only restrict its metadata and names.  The result, including the trail, equals that of the two
-transformations in sequence.  Programs with a module call in several others, or with bodies of operators that depend on their
-module path, are left to those two.
+transformations in sequence.  Programs with a module call in several others, with calls of bodies beside module stacks, or with
+bodies of operators that depend on their module path, are left to those two.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ def outlined_like(program: Program, flat: Program) -> Program:
 
 def _is_plain(walk: Walk) -> bool:
     frames = [scope.frame for scope in walk.scopes[1:]]
-    if walk.flat or len(frames) != len(set(frames)):
+    calls = any(type(node.do) is Call for node in walk.source.main.callers)
+    if walk.flat or calls or len(frames) != len(set(frames)):
         return False
     return walk.bodies is None or placed(walk.source) <= {walk.source.root}
 
