@@ -19,7 +19,7 @@ import torch
 from attrs import cmp_using, field, frozen
 
 from .arguments import same_arg
-from .graph import Stack
+from .graph import Get, Stack
 from .names import way_to
 from .own_operators import entangled
 from .persistent import PMap, grouped, pmap
@@ -350,6 +350,19 @@ class State(Mapping[str, Slot]):
     def modules(self) -> tuple[str, ...]:
         """The slots that hold a module, in order."""
         return tuple([name for name, slot in self.pairs if slot.kind is SlotKind.MODULE])
+
+
+def reads_value(state: Mapping[str, Slot], do: object) -> bool:
+    """Return whether an operation of the root reads state that can be an input: anything but a module.
+
+    >>> state = State(("w",), pmap({"w": Slot(SlotKind.MODULE, None, 0, 0)}))
+    >>> reads_value(state, Get("w")), reads_value(State(), Get("w"))
+    (False, True)
+    """
+    if type(do) is not Get:
+        return False
+    slot = state.get(do.slot)
+    return slot is None or slot.kind is not SlotKind.MODULE
 
 
 def reading_place(state: State, slot: str, stack: Stack) -> tuple[int, str]:

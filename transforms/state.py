@@ -16,7 +16,7 @@ from ..ir.persistent import grouped
 from ..ir.program import Program
 from ..ir.rewriter import Rewriter, with_reads
 from ..ir.signature import InputSpec, StateInput, SunkInput, UserInput
-from ..ir.state import exporter_name
+from ..ir.state import exporter_name, reads_value
 from .transformation import ADVICE, UNLIMITED, Fuel, transformation
 
 
@@ -91,7 +91,7 @@ def _sunk_inputs(program: Program, sunk: Container[str], used: Container[str]) -
     inverse="sink_state",
     laws=[
         "only reads are removed",
-        "the root reads no state afterwards",
+        "the root reads no state afterwards but the modules that it calls",
         "tied reads become one input",
     ],
 )
@@ -110,7 +110,8 @@ def lift_state(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
         linear = aten.linear.default(x, p_lin_weight)      in lin
 
     State that was not an input before ``sink_state`` (a read that was added later) comes before the user inputs, in the order of
-    the state.  If two inputs were one tensor under two names, reads under a third name use the first.
+    the state.  If two inputs were one tensor under two names, reads under a third name use the first.  Modules that the program
+    calls as they are stay reads, because no input can be a module.
 
     Args:
         program: a flat program.
@@ -136,7 +137,8 @@ def lift_state(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
         raise PipelineError(
             f"lift_state requires a program that is 'flat', but this one is not; {ADVICE['flat']}"
         )
-    if not program.signature.lifted and not any(type(node.do) is Get for node in graph.nodes):
+    read = any(reads_value(program.state, node.do) for node in graph.nodes)
+    if not program.signature.lifted and not read:
         return program
     return _Lifting(program).program() if fuel.burn("lift the state") else program
 
@@ -147,7 +149,7 @@ class _Lifting:
     def __init__(self, source: Program) -> None:
         self.source = source
         self.state = source.state
-        self.reads = [node for node in source.main.nodes if type(node.do) is Get]
+        self.reads = [node for node in source.main.nodes if reads_value(self.state, node.do)]
         self.present = {
             spec.slot: formal.name for formal, spec in source.inputs if type(spec) is StateInput
         }

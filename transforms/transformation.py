@@ -20,6 +20,7 @@ from ..ir.names import did_you_mean
 from ..ir.persistent import collector_paused
 from ..ir.program import Program, Step
 from ..ir.signature import InputMutation, StateInput, StateMutation, Token
+from ..ir.state import reads_value
 from ..ir.validation import a_program, a_result, kind_of
 from ..ir.verify import check, trust
 
@@ -376,7 +377,9 @@ def observed(program: Program) -> frozenset[str]:
     ['flat', 'mutations in place', 'state as inputs', 'state sunk', 'token free']
     """
     signature = program.signature
-    present = {type(node.do) for node in program.main.nodes}
+    state = program.state
+    done = [node.do for node in program.main.nodes]
+    present = {type(do) for do in done if type(do) is not Get or reads_value(state, do)}
     present |= {type(spec) for spec in (*signature.inputs, *signature.outputs)}
     if signature.lifted:
         present.add(

@@ -38,7 +38,7 @@ from ..signature import (
     UserInput,
     UserOutput,
 )
-from ..state import SlotKind
+from ..state import SlotKind, reads_value
 from ..tensors import disagreement, misfit, value_in
 from .calls import origins
 from .findings import INPUTS, PLAIN, Finding, depth_fault, is_argument, leaves, part_fault, short
@@ -165,7 +165,9 @@ def _against(fact: str, whole: ProgramIndex) -> Iterator[Finding]:
             for index, _, _ in scope.calls
         ]
     elif fact == "state as inputs":
-        yield from [whole.main.at(index, "a read of state") for index, *_ in whole.main.gets]
+        state = whole.program.state
+        reads = [index for index, _, do, _ in whole.main.gets if reads_value(state, do)]
+        yield from [whole.main.at(index, "a read of state") for index in reads]
     elif fact == "token free":
         tokens = [
             (scope, index)

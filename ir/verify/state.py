@@ -21,6 +21,7 @@ from ..torch_private import storage_key
 from .calls import held_by, instances_of
 from .findings import INPUTS, Finding, short
 from .index import GraphIndex, ProgramIndex
+from .signature import SLOTTED
 
 
 def _of_slot(name: str, text: str) -> Finding:
@@ -201,16 +202,13 @@ def check_modules(whole: ProgramIndex) -> Iterator[Finding]:
         # Outside readers may read a tensor of the module itself, like `self.embed.weight` in eager mode.
         if above and attribute_of(state[above].value, name[len(above) + 1 :]) is not slot.value:
             yield _of_slot(name, f"it is below {above!r}, which is an opaque module of the state")
+    for what in ("inputs", "outputs", "lifted"):
+        for number, spec in enumerate(getattr(whole.program.signature, what)):
+            if type(spec) in SLOTTED and spec.slot in held:
+                text = f"it is the module {spec.slot!r}, and modules are only called"
+                yield Finding(text, node=f"signature.{what}[{number}]")
     for name, scope in whole.graphs.items():
-        inputs = [
-            formal.name
-            for formal, spec in whole.program.inputs
-            if type(spec) is StateInput and spec.slot in held
-        ]
-        yield from _misused(
-            scope,
-            dict.fromkeys(inputs if scope.is_root else (), False) | found.modules.get(name, {}),
-        )
+        yield from _misused(scope, found.modules.get(name, {}))
 
 
 def _misused(scope: GraphIndex, acting: dict[str, bool]) -> Iterator[Finding]:

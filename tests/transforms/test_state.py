@@ -391,3 +391,42 @@ def test_an_operator_of_two_results_gives_both() -> None:
         "w = aten.max.dim(x, 0) ! ordered", "v0 = operator.getitem(w, 0)", "v1 = operator.getitem(w, 1)", "return (v0, v1)",
     ]  # fmt: skip
     assert result.main.nodes[0].meta["val"] == ("largest", "where")
+
+
+# Modules that a program calls as they are: they stay reads.
+
+WITH_MODULES = {
+    "guards of an export": lambda model, x: exported(model, x).module(),
+    "guards of open sizes": lambda model, x: exported(
+        model, x, dynamic_shapes=({0: torch.export.Dim("n", min=2, max=9)},)
+    ).module(),
+    "leaves of a symbolic trace": lambda model, _: torch.fx.symbolic_trace(model),
+}
+
+THERE_AND_BACK = {
+    "lifted": px.lift_state,
+    "inferred": lambda p: px.infer(px.lift_state(p)),
+    "sunk again": lambda p: px.sink_state(px.lift_state(p)),
+    "outlined": lambda p: px.transform(px.lift_state(p)),
+    "of a tree": lambda p: px.transform(px.lift_state(px.inline(px.transform(p)))),
+}
+
+
+@pytest.mark.parametrize("way", THERE_AND_BACK)
+@pytest.mark.parametrize("source", WITH_MODULES)
+def test_a_module_that_the_program_calls_is_no_input(source: str, way: str) -> None:
+    model, x = nn.Sequential(nn.Sequential(nn.Linear(4, 4)), nn.ReLU()), torch.randn(3, 4)
+    program = px.import_fx(WITH_MODULES[source](model, x), example_inputs=(x,))
+    result = THERE_AND_BACK[way](program)
+    assert px.verify(result) == ()
+    slots = [spec.slot for spec in result.signature.inputs if isinstance(spec, px.ir.StateInput)]
+    assert not {*slots} & {*program.state.modules}
+    assert torch.equal(px.lower(result)(x), model(x))
+
+
+def test_modules_are_all_that_the_root_reads_after_lifting() -> None:
+    model, x = nn.Sequential(nn.Linear(4, 4), nn.ReLU()), torch.randn(3, 4)
+    lifted = px.lift_state(px.import_fx(exported(model, x).module()))
+    assert [n.do.slot for n in lifted.main.nodes if isinstance(n.do, px.Get)] == ["_guards_fn"]
+    assert "state as inputs" in lifted.facts and px.lift_state(lifted) is lifted
+    assert px.alpha_equal(px.lift_state(px.sink_state(lifted)), lifted)

@@ -332,6 +332,8 @@ TABLE: dict[str, dict[str, tuple[str, Corruption]]] = {
             with_node("unused", stack=(ir.Frame("lin"), ir.Frame("act"), ir.Frame("lin"))),
         ),
         "from-the-root": ("flat", with_node("unused", stack=(ir.Frame("/lin"),))),
+        "reads-from-the-root": ("flat", with_node("unused", do=ir.Get("/only"), args=())),
+        "calls-from-the-root": ("tree", with_node("act", do=ir.Call(ir.Frame("/act"), "act"))),
     },
     "scopes": {
         "divided": ("flat", with_node("unused", stack=(ir.Frame("act", 1), ir.Frame("act.in", 1)))),
@@ -399,6 +401,10 @@ TABLE: dict[str, dict[str, tuple[str, Corruption]]] = {
             with_slot("lin.w", kind=ir.SlotKind.MODULE, value=torch.nn.Identity()),
         ),
         "read-elsewhere": ("flat", module_read_elsewhere),
+        "was-an-input": (
+            "flat",
+            lambda p: with_signature(lifted=(SunkInput("m"),))(with_module("m")(p)),
+        ),
     },
     "signature-outputs": {
         "single": ("tree", lambda p: with_graph(p, "", output=ir.Ref("out"))),
