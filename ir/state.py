@@ -353,7 +353,7 @@ class State(Mapping[str, Slot]):
 
 
 def reads_value(state: Mapping[str, Slot], do: object) -> bool:
-    """Return whether an operation of the root reads state that can be an input: anything but a module.
+    """Return whether an operation of the root reads state that can be an input: no module.
 
     >>> state = State(("w",), pmap({"w": Slot(SlotKind.MODULE, None, 0, 0)}))
     >>> reads_value(state, Get("w")), reads_value(State(), Get("w"))

@@ -110,8 +110,8 @@ def lift_state(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
         linear = aten.linear.default(x, p_lin_weight)      in lin
 
     State that was not an input before ``sink_state`` (a read that was added later) comes before the user inputs, in the order of
-    the state.  If two inputs were one tensor under two names, reads under a third name use the first.  Modules that the program
-    calls as they are stay reads, because no input can be a module.
+    the state.  If two inputs were one tensor under two names, reads under a third name use the first.
+    Modules that the program calls as they are stay reads, because no input can be a module.
 
     Args:
         program: a flat program.

@@ -18,10 +18,11 @@ from ..analysis.history import tracked
 from ..arguments import Arg, Items, thawed
 from ..callables import bind
 from ..calls.argument_tree import ArgumentTree
+from ..calls.parts import is_part, part_names
 from ..effects.declared import Effects
 from ..errors import ArgumentError, InputValueError, InvalidProgram, UnsupportedProgram, Violation
 from ..graph import Call, Get, Graph, Input
-from ..names import is_identifier
+from ..names import is_identifier, way_to
 from ..operators import Declared, checked_declarations
 from ..persistent import collector_paused, pmap
 from ..program import Program
@@ -59,7 +60,7 @@ from ..verify import check
 from ..verify.findings import PLAIN, leaves, short
 from .constants import with_constants
 from .constraints import type_of
-from .traced import Attributes, TracedFront, parameters_of
+from .traced import PRESERVED, Attributes, TracedFront, parameters_of, repacks
 
 
 def read_traced_signature(
@@ -87,6 +88,8 @@ def read_traced_signature(
             raise UnsupportedProgram(
                 "the module has forward hooks, which are not part of the graph; remove them first"
             )
+    if repacks(module):
+        raise UnsupportedProgram(PRESERVED)
     if "forward" in module.__dict__:
         raise UnsupportedProgram(
             "`forward` is set on the module itself and overrides its graph; delete module.forward first"
@@ -247,8 +250,9 @@ def import_fx(
     """Import any fx graph module as an immutable value.
 
     Args:
-        graph_module: from ``torch.fx.symbolic_trace``, ``make_fx``, Dynamo, ``ep.module()``, or built by hand; it is not
-            changed, and its tensors are shared, not copied.  Its graph is read, so an edited one need not be recompiled.
+        graph_module: from ``torch.fx.symbolic_trace``, ``make_fx``, Dynamo, ``ep.module()``, a part
+            of a lowered tree, or built by hand; it is not changed, and its tensors are shared, not
+            copied.  Its graph is read, so an edited one need not be recompiled.
         example_inputs: arguments of one call.  They give nodes fake values where the tracer left none, so that tensor methods
             become known operators.  Other inputs may still be passed.
         state: the module that AOTAutograd traced, or a mapping from names to its tensors: inputs that the graph describes as its
@@ -259,12 +263,13 @@ def import_fx(
 
     Returns:
         A program with the graph as its root.  Called graph modules become bodies, other called modules stay as they are, and
-        every attribute becomes state.
+        every attribute becomes state.  Paths of a part begin at the part.
 
     Raises:
         EffectsError: an operator is declared with fewer effects than its schema states.
         InvalidProgram: a name is invalid, or the graph cannot be read.  ``transform`` and ``lower`` verify the rest.
-        UnsupportedProgram: it cannot be represented faithfully; the message names the cause.
+        UnsupportedProgram: it cannot be represented faithfully; the message names the cause.  A
+            part of a lowered tree must not use modules or state outside of it.
         InputValueError: the graph does not run on the example.
         TypeError: it is not a GraphModule.
 
@@ -321,7 +326,21 @@ def _read(module: torch.fx.GraphModule, values: Mapping[Any, Any], declared: Dec
         program = program.evolve(
             graphs=pmap({name: program.graphs[name] for name in program.order})
         )
-    return check_identifiers(with_constants(program))
+    program = check_identifiers(with_constants(_without_parts_of_others(program)))
+    # A part of a tree can use more than it contains; other graphs are verified by their users.
+    return check(program) if called or reader.own or reader.attributes.held else program
+
+
+def _without_parts_of_others(program: Program) -> Program:
+    # Stacks of a split program name its parts.  They are parts here only if they contain all of it.
+    parts = part_names(program)
+    owners = [*[module.path for module in program.modules if module.path], *program.state]
+    if not parts or ("flat" in program.facts and {way_to(path)[0] for path in owners} <= {*parts}):
+        return program
+    modules = [
+        evolve(module, type_name=None) if is_part(module) else module for module in program.modules
+    ]
+    return program.evolve(modules=tuple(modules))
 
 
 @frozen

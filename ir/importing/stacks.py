@@ -22,9 +22,10 @@ from attrs import evolve, frozen
 
 from ..callables import class_name
 from ..calls.call_graph import call_counts
+from ..calls.parts import PART
 from ..graph import Frame, Graph, Node, Stack, common_prefix
 from ..meta import PHASE, is_backward
-from ..names import is_name
+from ..names import is_below, is_name
 from ..torch_private import EMPTY_STACK_KEY, backward_numbered, calls_wrapped
 from ..validation import MODULE
 
@@ -203,6 +204,28 @@ class TracedStacks(StackReader):
     def _spelled(self, key: str, way: str) -> tuple[str | None, str]:
         spelled, _, number = way.partition("@")
         return read_place(spelled), key.rpartition("@")[2] if "@" in key else number
+
+
+def stack_inside(raw: Mapping[str, tuple[str, Any]], own: str) -> Mapping[str, tuple[str, Any]]:
+    """Return the part of a stack inside of a module, with paths from that module.
+
+    Args:
+        raw: the stack, in the format of any tracer.
+        own: the path of the module; its class is that of the root.
+
+    >>> stack_inside({"": ("", "M"), "a": ("a", "A"), "a.b": ("a.b", "B"), "c": ("c", "C")}, "a")
+    {'a': ('', 'A'), 'a.b': ('b', 'B')}
+    """
+    inside: dict[str, tuple[str, Any]] = {}
+    for key, (way, kind) in raw.items():
+        path = read_place(way.partition("@")[0])
+        if path == own:
+            inside = {key: ("", "" if kind == PART else kind)}
+        elif path is not None and is_below(path, own):
+            inside[key] = (path[len(own) + 1 :], kind)
+        elif path is None or not is_below(own, path):
+            break  # a call of a module that is outside
+    return inside
 
 
 def read_place(text: object) -> str | None:

@@ -6,7 +6,8 @@ The effects of a node come from its operator alone; those of an unknown operator
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from itertools import takewhile
 from typing import Any
 
 import torch
@@ -17,10 +18,10 @@ from ..analysis.numbers import SYMBOLIC
 from ..arguments import Arg, Record
 from ..callables import Parameter, bind, class_name
 from ..errors import InvalidProgram, UnsupportedProgram, Violation
-from ..graph import Call, Frame, Get, Stack
-from ..names import FROM_ROOT, Names, is_identifier, join, way_to
+from ..graph import Call, Frame, Get, Graph, Stack
+from ..names import FROM_ROOT, Names, is_below, is_identifier, join, way_to
 from ..operators import Declared
-from ..own_operators import CALL_GUARDS, CALL_MODULE
+from ..own_operators import CALL_GUARDS, CALL_MODULE, attribute_of
 from ..persistent import pmap
 from ..program import Module
 from ..signature import RestType
@@ -33,9 +34,15 @@ from ..torch_private import (
     hooks_of,
     unsaved_buffers,
 )
+from ..verify.calls import held_by
 from ..verify.findings import short
 from .reader import Front, GraphReader, Job, find, where
-from .stacks import TracedStacks, traced_backward, with_backward_calls
+from .stacks import TracedStacks, stack_inside, traced_backward, with_backward_calls
+
+PRESERVED = (
+    "the call signature of this module was preserved, so it packs and unpacks pytrees around its "
+    "graph; export the model without preserve_module_call_signature"
+)
 
 VALUES = (torch.Tensor, int, float, bool, complex, str, *SYMBOLIC, type(None))
 
@@ -55,11 +62,11 @@ class TracedFront(Front):
         super().__init__(declared, origins=False)
         self.root = root
         self.values = values
+        self.own = getattr(root, "purefx_path", "")
+        """The path of the module in the tree that it is a part of, where its stacks begin."""
         self.attributes = Attributes(root)
         self.stacks = TracedStacks()
         self.traced = traced_backward(root.graph)
-        self.calls: dict[tuple[int, str], int] = {}
-        """How often each module was called, by the module that calls it and the path from there."""
         self._names = Names([""])
         self._roles: dict[tuple[int, int, str], str] = {}
         for (
@@ -67,8 +74,10 @@ class TracedFront(Front):
         ) in root.graph.nodes:  # collect the call numbers of the stacks before numbering a call
             self._stack(fx_node)
         self.last = self.stacks.last()
+        """The last call of each module, by its path from the root, in stacks and bodies."""
         self.read(root)
-        self.graphs[""] = with_backward_calls(self.graphs[""], self.traced.backward)
+        main = with_backward_calls(self.graphs[""], self.traced.backward)
+        self.graphs[""] = _outside(main, self.attributes.held)
 
     def stack(self, at: GraphReader, fx_node: Any) -> Stack | None:
         """Return the module calls around a node of the root."""
@@ -76,7 +85,13 @@ class TracedFront(Front):
 
     def _stack(self, fx_node: Any) -> Stack | None:
         raw = self.traced.stacks.get(fx_node) or fx_node.meta.get("nn_module_stack")
-        return self.stacks.read(raw, below=fx_node.target if fx_node.op == "call_module" else None)
+        if self.own and raw:
+            raw = stack_inside(raw, self.own)
+        if fx_node.op != "call_module":
+            return self.stacks.read(raw)
+        if checks_inputs(getattr(self.root, str(fx_node.target), None)):
+            return ()  # torch writes the stack of the first operator, but it checks the root's inputs
+        return self.stacks.read(raw, below=fx_node.target)
 
     def meta(self, fx_node: Any) -> dict[str, Any]:
         """Return the meta from the tracer, with ``val`` where it is known, and ``tag``."""
@@ -100,6 +115,8 @@ class TracedFront(Front):
 
     def body(self, at: GraphReader, fx_node: Any, module: torch.fx.GraphModule, wanted: str) -> str:
         """Return the name of the graph of a module in one of its roles."""
+        if repacks(module):
+            raise UnsupportedProgram(f"it calls the module {fx_node.target!r}: {PRESERVED}")
         for user in fx_node.users:
             if (
                 user.op != "call_function"
@@ -120,9 +137,25 @@ class TracedFront(Front):
         if is_computed(owner, name):
             fault = f"{fx_node.target!r} is computed when it is read ({type(owner).__qualname__}.{name}), so it is not state"
             raise UnsupportedProgram(f"{fault}; remove the parametrization or the property first")
-        path = _path(at.job, relative_path(fx_node.target))
+        path = self._path(at.job, fx_node.target, value)
         self.attributes.read(at.job.holder, path, value)
         return Get(path)
+
+    def _path(self, job: Job, target: str, value: Any) -> str:
+        # The path as the body of the module writes it.  Bodies of lowered modules reach others through
+        # "/", the root of their tree.  The target is inside of the imported module only if that has
+        # the same object there.
+        if not target.startswith(f"{FROM_ROOT}."):
+            return _path(job, target)
+        path = target[2:]
+        inner = path[len(self.own) + 1 :] if self.own else path
+        if not is_below(path, self.own) or attribute_of(self.root, inner) is not value:
+            what = "module" if isinstance(value, torch.nn.Module) else "state"
+            raise UnsupportedProgram(
+                f"uses the {what} {path!r}, which is outside of the imported module; "
+                "import a module that contains both"
+            )
+        return f"{FROM_ROOT}{inner}" if job.name else inner
 
     def _body(
         self, module: torch.fx.GraphModule, wanted: str, holder: torch.nn.Module, prefix: str = ""
@@ -174,7 +207,7 @@ class TracedFront(Front):
         _, module = find(at.job.module, fx_node.target)
         if not isinstance(module, torch.nn.Module):
             raise UnsupportedProgram(f"{fx_node.target!r} is {short(module)}, not a module")
-        path = _path(at.job, relative_path(fx_node.target))
+        path = self._path(at.job, fx_node.target, module)
         if not is_transparent(module):
             self.attributes.hold(at.job.holder, path, module)
             at.add(
@@ -203,24 +236,30 @@ class TracedFront(Front):
     ) -> tuple[Frame, torch.nn.Module]:
         # Lowered modules have the bodies of later calls of a module beside it, as "path@number".
         base, modules = path.partition("@")[0], self.attributes.modules
-        real = next(
-            (
-                join(at, base)
-                for at in self.attributes.paths.get(id(holder), ())
-                if join(at, base) in modules
-            ),
-            None,
-        )
-        first = self.last.get(base, -1) + 1 if holder is self.root else 0
-        number = self.calls[id(holder), base] = max(
-            self.calls.get((id(holder), base), -1) + 1, first
-        )
+        places = [join(at, base) for at in self.attributes.paths.get(id(holder), ())] or [base]
+        number = 1 + max([self.last.get(place, -1) for place in places])
+        self.last.update(dict.fromkeys(places, number))
+        real = next((place for place in places if place in modules), None)
         return Frame(base, number), module if real is None or base == path else modules[real]
 
 
 def _path(job: Job, target: str) -> str:
     # The path as the holder of the module writes it.
     return target if target.startswith("/") else join(job.prefix, target)
+
+
+def _outside(graph: Graph, held: Collection[str]) -> Graph:
+    # A stack ends before a module that is called as it is: none of its nodes are in the graph.
+    if not held:
+        return graph
+    stacks = [
+        tuple(takewhile(lambda frame: not held_by(held, frame.path), node.stack))
+        for node in graph.nodes
+    ]
+    pairs = zip(graph.nodes, stacks, strict=True)
+    return graph.with_nodes(
+        [node if node.stack == stack else node.evolve(stack=stack) for node, stack in pairs]
+    )
 
 
 def _is_value(value: Any) -> bool:
@@ -239,10 +278,22 @@ def is_transparent(module: torch.nn.Module) -> bool:
         not isinstance(module, torch.fx.GraphModule)
         or hooks_of(module)
         or "forward" in module.__dict__
+        or repacks(module)
     ):
         return False
     codegen = generator_of_code(module)
     return codegen is not None and not isinstance(codegen, PyTreeCodeGen)
+
+
+def repacks(module: torch.nn.Module) -> bool:
+    """Return whether a module was lowered with a preserved call signature.
+
+    Such a module packs and unpacks pytrees around its graph.
+
+    >>> repacks(torch.nn.ReLU())
+    False
+    """
+    return getattr(module, "purefx_repacks", False)
 
 
 def parameters_of(module: torch.fx.GraphModule) -> list[Parameter]:
@@ -356,15 +407,6 @@ class Attributes:
 
 PLAIN_MODULE = "torch.nn.modules.module.Module"
 """The class with which a GraphModule replaces a traced-through module; the stacks have the original class."""
-
-
-def relative_path(target: str) -> str:
-    """Return the path of a target as the body of its module writes it: lowered modules reach the root through ``/``.
-
-    >>> relative_path("a.b"), relative_path("/.a.b")
-    ('a.b', '/a.b')
-    """
-    return f"{FROM_ROOT}{target[2:]}" if target.startswith(f"{FROM_ROOT}.") else target
 
 
 def is_computed(owner: torch.nn.Module, name: str) -> bool:

@@ -121,6 +121,7 @@ class LoweredInterpreter(Lowered, InterpreterModule):
 
     def _as_graph_module(self, graph: torch.fx.Graph) -> torch.fx.GraphModule:
         made = torch.fx.GraphModule(self, graph)
+        made.__dict__["purefx_path"] = self.purefx_path
         if FROM_ROOT in self.__dict__:
             # fx copies the reference to the root as a child.
             children_dict(made).pop(FROM_ROOT, None)

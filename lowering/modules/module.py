@@ -56,6 +56,16 @@ class Lowered(Watched):
         return self.purefx_place.context
 
     @property
+    def purefx_path(self) -> str:
+        """The path from the root of the tree; ``import_fx`` reads it."""
+        return self.purefx_place.path
+
+    @property
+    def purefx_repacks(self) -> bool:
+        """Whether its call signature was preserved: it packs and unpacks pytrees around its graph."""
+        return "purefx_handlers" in self.__dict__
+
+    @property
     def purefx_where(self) -> Where | None:
         """The lowering, and the path in it."""
         return Where(self.purefx_place.context, self.purefx_place.path)

@@ -2,8 +2,9 @@
 
 Each call is written as the tokens of its future body (see ``deduplicate.py``), from the scopes of the walk.  The first of equal
 calls becomes a body; the others only restrict its metadata and names.  The result, including the trail, equals that of the two
-transformations in sequence.  Programs with a module call in several others, with calls of bodies beside module stacks, or with
-bodies of operators that depend on their module path, are left to those two.
+transformations in sequence.  Programs with a module call in several others, with calls of bodies
+beside module stacks, or with bodies of operators that depend on their module path, are left to
+those two.
 """
 
 from __future__ import annotations
