@@ -16,7 +16,7 @@ from ..ir.analysis.diff import diff
 from ..ir.analysis.digest import digest
 from ..ir.calls.call_graph import module_calls
 from ..ir.graph import Graph
-from ..ir.program import Program
+from ..ir.program import Module, Program
 from ..ir.state import State
 from ..ir.text import parse
 from ..ir.verify import verify
@@ -29,7 +29,7 @@ from .oracles import (
     sequence_differences,
     tensor_gradients,
 )
-from .purity import changes_in_process, changes_in_program, on_threads
+from .purity import as_imported, changes_in_process, changes_in_program, on_threads, outcome
 from .toy import tensor_meaning, toy_meaning
 from .variants import canonical, renamed, reordered
 
@@ -269,15 +269,46 @@ def _deterministic(transform: Transform, case: Case) -> list[str]:
     return [] if first == second else [f"two runs differ; the second returns\n{second}"]
 
 
-@law("eight threads at once give the same result")
+@law(
+    "eight threads at once give the same result, and none accepts an invalid program that one refuses"
+)
 def _threads(transform: Transform, case: Case) -> list[str]:
     expected = transform(case.program)
-    for result in on_threads(transform, case.program):
+    valid = _different_on_threads(transform, as_imported(case.program), expected)
+    if valid:
+        return valid
+    program = as_imported(invalid(case.program))
+    expected_of_invalid = outcome(transform, as_imported(program))
+    found = _different_on_threads(transform, program, expected_of_invalid)
+    if program.checked:
+        found.append("it marks an invalid program as valid")
+    return [f"of an invalid program: {line}" for line in found]
+
+
+def _different_on_threads(
+    transform: Transform, program: Program, expected: Program | Exception
+) -> list[str]:
+    # The first difference of the results on threads; exceptions are compared by type, because messages may contain addresses.
+    for result in on_threads(transform, program):
         if isinstance(result, Exception):
-            return [f"on a thread it raises {type(result).__name__}: {result}"]
-        if result != expected or result.facts != expected.facts:
+            if type(result) is not type(expected):
+                return [f"on a thread it raises {type(result).__name__}: {result}"]
+        elif isinstance(expected, Exception):
+            return [f"on a thread it raises no {type(expected).__name__}, but returns\n{result}"]
+        elif result != expected or result.facts != expected.facts:
             return [f"on a thread the result differs:\n{diff(expected, result)}"]
     return []
+
+
+def invalid(program: Program) -> Program:
+    """Return a copy that breaks a rule of ``verify`` which no transformation relies on.
+
+    >>> from purefx.ir import Graph
+    >>> [violation.rule for violation in verify(invalid(Program.of({"": Graph((), (), ())})))]
+    ['module-paths']
+    """
+    orphan = Module("purefx_without.parent", "toy.Orphan")
+    return program.evolve(modules=(*program.modules, orphan))
 
 
 @law("nothing is printed, warned or changed in the process")

@@ -192,6 +192,37 @@ SWITCH = 1e-5
 """The switch interval of threads, in seconds; the default of 5 ms is longer than a small program takes."""
 
 
+def as_imported(program: Program) -> Program:
+    """Return a copy in the state in which the importer returns a program: not verified, without cached properties.
+
+    Args:
+        program: a program at any stage, valid or not.
+
+    >>> fresh = as_imported(Program.of({"": Graph((), (), ())}))
+    >>> fresh.imported, fresh.checked
+    (True, False)
+    """
+    graphs = {
+        name: Graph(graph.inputs, graph.nodes, graph.output)
+        for name, graph in program.graphs.items()
+    }
+    fresh = program.evolve(graphs=pmap(graphs))
+    object.__setattr__(fresh, "imported", True)  # evolve clears it
+    return fresh
+
+
+def outcome(transform: Callable[[Program], Program], program: Program) -> Program | Exception:
+    """Return the result of a transformation, or the exception that it raises.
+
+    >>> outcome(lambda program: program.evolve(root=1 / 0), Program.of({}))
+    ZeroDivisionError('division by zero')
+    """
+    try:
+        return transform(program)
+    except Exception as error:  # noqa: BLE001  returned as a result
+        return error
+
+
 def on_threads(
     transform: Callable[[Program], Program], program: Program, *, threads: int = 8
 ) -> list[Program | Exception]:
@@ -199,25 +230,18 @@ def on_threads(
 
     Args:
         transform: the function from programs to programs.
-        program: the argument; all threads get one copy without cached properties.
+        program: the argument of all threads; ``as_imported`` makes one without cached properties.
         threads: their number.
 
     >>> empty = Program.of({"": Graph((), (), ())})
     >>> [result == empty for result in on_threads(lambda program: program, empty, threads=2)]
     [True, True]
     """
-    graphs = {
-        name: Graph(graph.inputs, graph.nodes, graph.output)
-        for name, graph in program.graphs.items()
-    }
-    fresh, start = program.evolve(graphs=pmap(graphs)), threading.Barrier(threads)
+    start = threading.Barrier(threads)
 
     def run(_: int) -> Program | Exception:
         start.wait()
-        try:
-            return transform(fresh)
-        except Exception as error:  # noqa: BLE001  returned as a result
-            return error
+        return outcome(transform, program)
 
     before = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH)

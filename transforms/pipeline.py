@@ -98,38 +98,40 @@ def transform(program: Program, *transformations: Callable[[Program], Program]) 
     proven = all(isinstance(step, Transformation) and step.proven for step in steps)
     # One pause for all steps: otherwise the collector would scan the objects of each step after the next.
     with collector_paused() if proven else nullcontext():
-        if proven and program.imported and not program.checked:
+        if program.imported and not program.checked and all(step in DEFAULT for step in steps):
             check_order(program, steps)
             return _checked_afterwards(program, steps)
         check_order(check(program), steps)
-        return _run(program, steps)
+        return _run(program, steps, check)
 
 
 def _checked_afterwards(program: Program, steps: Sequence[Step]) -> Program:
-    # The result of an imported program is verified: its equal bodies are merged, so this takes a fifth of the time.  If it is
-    # invalid, the program itself is verified, so that the error is about the caller's program.
-    trust(program)
+    # The default steps drop no operator, so the result of an imported program is verified: its equal bodies are merged, which
+    # takes a fifth of the time.  If it is invalid, the program itself is verified, so that the error is about the caller's
+    # program.  Only the result is marked: other threads see the program, and an interrupt would leave a mark on it.
     try:
         result = _run(program, steps)
-        wrong = verify(result)
+        violations = verify(result)
     except Exception:
-        object.__setattr__(program, "checked", False)
         check(program)
         raise
-    if wrong:
-        object.__setattr__(program, "checked", False)
+    if violations:
         check(program)
-        raise InvalidProgram(wrong)
-    return result
+        raise InvalidProgram(violations)
+    return trust(result)
 
 
-def _run(program: Program, steps: Sequence[Step]) -> Program:
+def _run(
+    program: Program, steps: Sequence[Step], check: Callable[[Program], Program] | None = None
+) -> Program:
     trace_program("program", 0, program)
     for number, step in _fused(steps):
         # A result that may be invalid (of a user's function) is verified before the next step gets it.
         before = program
         try:
-            program = check(a_result(step(before), _name(step)))
+            program = a_result(step(before), _name(step))
+            if check is not None:
+                check(program)
         except (InvalidProgram, ArgumentError) as error:
             error.add_note(f"in step {number} of {len(steps)}, {_name(step)}")
             raise
