@@ -1,4 +1,4 @@
-"""Shared by all values: persistent maps (``PMap``), how values are shown (``Displayed``), a pause for the garbage collector.
+"""Shared by all values: persistent maps (``PMap``), how values are shown (``Displayed``), and the pause of the collector.
 
 ``derived`` memoizes a function in the value that it is computed from.
 Only this module imports pyrsistent, whose C extension corrupts live objects.  ``show/`` and ``text/`` register printers with
@@ -7,16 +7,15 @@ Only this module imports pyrsistent, whose C extension corrupts live objects.  `
 
 from __future__ import annotations
 
-import gc
 import importlib.util
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import singledispatch, wraps
 from typing import Any, ClassVar, Generic, TypeVar, cast, final
 
 import pyrsistent._pmap
 import pyrsistent._pvector
 
+from .forks import collector_paused  # noqa: F401  its name for all others
 from .show.styled import Form, styled
 
 K = TypeVar("K")
@@ -232,23 +231,3 @@ def _plain(value: object) -> str | None:
     return "\n".join(
         [*lines[:LINES], f"... {more:,} more lines, which print shows"] if more > 0 else lines
     )
-
-
-@contextmanager
-def collector_paused() -> Generator[None]:
-    """Pause the garbage collector, if it is running, until the end of the block; in other threads as well.
-
-    >>> with collector_paused():
-    ...     gc.isenabled()
-    False
-    >>> gc.isenabled()
-    True
-    """
-    pauses = gc.isenabled()  # else the user has disabled it, or another block has
-    if pauses:
-        gc.disable()
-    try:
-        yield
-    finally:
-        if pauses:
-            gc.enable()

@@ -9,12 +9,12 @@ here; ``verify`` checks the result.  ``with_reads`` makes one edit at once: it r
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property
 
 from attrs import define, field
 
 from .arguments import Arg, Ref, refs_in, replace_refs
 from .errors import NamingError
+from .forks import cached_property
 from .graph import Call, Do, Frame, Get, Graph, Input, Node, Stack
 from .meta import ORIGIN, Meta
 from .names import Names

@@ -19,6 +19,7 @@ from torch.overrides import TorchFunctionMode
 
 from purefx.ir.effects.declared import Effects
 from purefx.ir.errors import CaptureError, CaptureWarning
+from purefx.ir.forks import Lock
 from purefx.ir.graph import Op
 from purefx.ir.importing import import_ep
 from purefx.ir.persistent import grouped
@@ -39,7 +40,7 @@ from purefx.transforms import functionalize, inline, lift_state, regions_to_bodi
 if TYPE_CHECKING:
     from torch.export import ExportedProgram, FlatArgsAdapter, UnflattenedModule
 
-LOCK = threading.RLock()
+LOCK = Lock()
 """Held while the exporter runs; reentrant, for modules that capture another one."""
 
 NOT_THE_USERS = (

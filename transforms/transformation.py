@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
-from functools import cached_property
 from inspect import Parameter, signature
 from typing import Any
 
 from attrs import evolve, field, frozen
 
 from ..ir.errors import ArgumentError, FuelError, PipelineError, PurefxError
+from ..ir.forks import cached_property
 from ..ir.graph import Call, Get
 from ..ir.names import did_you_mean
 from ..ir.persistent import collector_paused

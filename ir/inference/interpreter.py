@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from contextlib import suppress
-from functools import cached_property
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -20,6 +19,7 @@ from torch.export.graph_signature import CustomObjArgument
 from ..arguments import Arg, Body, Ref, thawed
 from ..calls.call_graph import bodies_of
 from ..errors import InvalidProgram, UnsupportedProgram, Violation
+from ..forks import cached_property
 from ..graph import Call, Get, Graph, Input, Node, Op
 from ..meta import Meta, freeze, source_line, without_value
 from ..names import join

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Generator, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
-from functools import cache, cached_property
+from functools import cache
 from itertools import chain
 from types import MappingProxyType
 from typing import Any
@@ -17,6 +16,7 @@ from ..analysis.numbers import SYMBOLIC, too_much_work
 from ..arguments import thawed
 from ..errors import UnsupportedProgram
 from ..expression import UNCOMPUTABLE, Apply, Expr, InputDim, InputValue, Sym, evaluate, symbols_in
+from ..forks import Lock, cached_property
 from ..graph import Input, Node, Op
 from ..meta import Meta, freeze
 from ..own_operators import is_boundary
@@ -40,6 +40,7 @@ from ..torch_private import (
     enable_python_dispatcher,
     fake_of,
     fake_state,
+    forkable,
     fresh_bindings,
     has_fixed_sizes,
     new_shape_env,
@@ -123,7 +124,7 @@ def fresh_mode() -> Any:
     return FakeTensorMode(shape_env=new_shape_env())
 
 
-LOCK = threading.RLock()
+LOCK = Lock()
 """Locked while operators run on fake values: all programs of one export share a mode and its environment."""
 
 
@@ -175,13 +176,13 @@ class FakeValues:
             case StateInput(slot=slot):
                 return self.of_state(self.program.state[slot].value)
             case Token():
-                with LOCK, self.mode:
+                with LOCK, forkable(self.mode), self.mode:
                     return torch.empty(0)
             case UserInput(type=LiteralType(value=value)):
                 return freeze(thawed(value))  # as in the meta: a dict, not a Record
             case UserInput(type=TensorType(dtype=dtype, shape=shape, device=device)):
                 sizes = [self.number(size) for size in shape]
-                with LOCK, self.mode:
+                with LOCK, forkable(self.mode), self.mode:
                     return torch.empty(sizes, dtype=dtype, device=device)
             case UserInput(type=NumberType(kind="int", expr=expr)) if expr is not None:
                 return self.number(expr)
@@ -217,7 +218,7 @@ class FakeValues:
         stays = isinstance(recorded, torch.Tensor) and device_of(recorded).type == "meta"
         if value.is_meta and value.layout is torch.strided and not stays:
             # The program was loaded without weights: use the device of the inputs.
-            with LOCK, self.mode:
+            with LOCK, forkable(self.mode), self.mode:
                 return torch.empty_strided(
                     value.shape, value.stride(), dtype=value.dtype, device=self.device
                 )
@@ -522,6 +523,7 @@ def running(mode: Any) -> Generator[None, None, None]:
     # The kernels of some operators take no symbolic sizes; torch has Python ones for these.
     with (
         LOCK,
+        forkable(mode),
         silence(),
         torch.no_grad(),
         without_autocast(),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache, cached_property, lru_cache, partial, reduce
+from functools import cache, lru_cache, partial, reduce
 from types import MappingProxyType
 from typing import Any
 
@@ -20,6 +20,7 @@ from ..analysis.numbers import SYMBOLIC
 from ..arguments import CONTAINERS, Record, arg_leaves, children_of, with_children
 from ..errors import StoreError, UnsupportedProgram
 from ..expression import OPERATORS, UNCOMPUTABLE, Apply, Expr, Sym, evaluate, leaves_in
+from ..forks import cached_property
 from ..graph import Graph, Input, Node
 from ..importing.constraints import read_expression
 from ..meta import EMPTY_META, ORIGIN, Meta

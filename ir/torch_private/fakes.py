@@ -9,7 +9,7 @@ import copy
 import logging
 import threading
 from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, cast
 
 import torch
@@ -25,14 +25,16 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.utils._traceback import CapturedTraceback
 
+from ..forks import undone_by
 from .joints import Late, assigned, sympy
 from .modes import outside_of_levels
 
 __all__ = [
     "FAKE_REFUSALS", "FakeTensor", "FakeTensorMode", "UnsupportedOperatorException", "autocast_is_on", "device_of", "fake_copy",
-    "fake_of", "fake_on", "fake_state", "finite", "fresh_bindings", "has_fixed_sizes", "is_refusal", "new_guards",
-    "new_shape_env", "new_symbol", "per_example", "ranges_in", "silence", "size_number", "symbol_facts", "symbolic_range",
-    "symbols_of", "unguarded", "without_cache", "without_kernels", "without_overrides",
+    "fake_of", "fake_on", "fake_state", "finite", "forkable", "fresh_bindings", "has_fixed_sizes",
+    "is_refusal", "new_guards", "new_shape_env", "new_symbol", "per_example", "ranges_in",
+    "silence", "size_number", "symbol_facts", "symbolic_range", "symbols_of", "unguarded",
+    "without_cache", "without_kernels", "without_overrides",
 ]  # fmt: skip
 
 # pyright: reportPrivateUsage=false
@@ -157,6 +159,14 @@ def without_kernels(mode: Any) -> AbstractContextManager[None]:
     return assigned(mode, "allow_fallback_kernels", value=False)
 
 
+def forkable(mode: Any) -> AbstractContextManager[None]:
+    """Let other threads fork while this one runs operators under a mode.
+
+    In the child, the mode would stay inside the kernel of a thread that does not exist, and all its tensors on ``meta``.
+    """
+    return assigned(mode, "in_kernel_invocation", mode.in_kernel_invocation)
+
+
 @contextmanager
 def silence() -> Generator[None, None, None]:
     """Keep this thread's work on fake tensors, symbolic sizes and files out of torch's log."""
@@ -166,10 +176,15 @@ def silence() -> Generator[None, None, None]:
         return record.thread != mine
 
     loggers = FakeTensorMode.__module__, "torch.export", "torch.fx.experimental.symbolic_shapes"
-    with ExitStack() as undo:
-        for logger in map(logging.getLogger, loggers):
+    filtered = [*map(logging.getLogger, loggers)]
+
+    def undo() -> None:
+        for logger in filtered:
+            logger.removeFilter(is_theirs)
+
+    with undone_by(undo):
+        for logger in filtered:
             logger.addFilter(is_theirs)
-            undo.callback(logger.removeFilter, is_theirs)
         yield
 
 

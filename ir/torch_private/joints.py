@@ -6,7 +6,6 @@ AOTAutograd is imported with the first joint graph, because its import takes lon
 from __future__ import annotations
 
 import importlib
-import threading
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
 from typing import Any, cast
@@ -14,6 +13,8 @@ from typing import Any, cast
 import torch
 import torch._logging._internal as logs
 import torch.fx
+
+from ..forks import Lock, undone_by
 
 __all__ = [
     "TRACING", "Late", "backward_numbered", "calls_wrapped", "is_traced", "register_all", "sympy", "traced_joint",
@@ -83,7 +84,7 @@ def register_all() -> None:
 # This folder exists to use private names in one place.
 
 
-LOCK = threading.RLock()
+LOCK = Lock()
 """Held while functions of torch are wrapped, so that other threads wait before they wrap them."""
 
 
@@ -100,13 +101,16 @@ def assigned(owner: Any, name: str, value: Any) -> Generator[None]:
     1
     """
     before = vars(owner).get(name, owner)
-    setattr(owner, name, value)
-    try:
+
+    def undo() -> None:
+        if before is not owner:
+            setattr(owner, name, before)
+        elif name in vars(owner):
+            delattr(owner, name)  # one of its class appears again
+
+    with undone_by(undo):
+        setattr(owner, name, value)
         yield
-    finally:
-        delattr(owner, name) if before is owner else setattr(
-            owner, name, before
-        )  # one of its class appears again
 
 
 @contextmanager

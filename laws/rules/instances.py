@@ -13,7 +13,6 @@ import random
 import warnings
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import cached_property
 from itertools import count
 from typing import Any
 
@@ -24,6 +23,7 @@ from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from ...ir.arguments import Arg, Items, Ref, replace_refs, thawed
+from ...ir.forks import cached_property
 from ...ir.graph import Get, Node, Op
 from ...ir.importing import import_fx
 from ...ir.torch_private import OpOverload, Parameter, parameters_of, pytree, schema_of

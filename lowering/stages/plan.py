@@ -8,7 +8,7 @@ results are made sendable.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from functools import partial
 
 import torch
 from attrs import evolve, frozen
@@ -20,6 +20,7 @@ from ...ir.effects.declared import NodeEffects
 from ...ir.effects.resolved import node_effects
 from ...ir.errors import StageError, UnsupportedProgram
 from ...ir.expression import symbols_in
+from ...ir.forks import cached_property
 from ...ir.graph import Graph, Input, Node
 from ...ir.importing.constraints import read_size
 from ...ir.meta import EMPTY_META, Meta

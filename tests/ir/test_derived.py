@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import operator
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from random import Random
 
 import pytest
 import torch
@@ -55,7 +58,14 @@ def test_a_version_that_comes_back_has_its_digest_and_its_code() -> None:
     assert torch.equal(px.lower(back)(x), px.lower(base)(x))
 
 
-# The collector is as it was found: with threads, and after errors.
+# The collector is as the user set it: with threads, nested pauses, and after errors.
+
+
+def collects() -> bool:
+    """Return whether the collector runs by itself."""
+    before = [each["collections"] for each in gc.get_stats()]
+    _ = [[] for _ in range(20_000)]
+    return [each["collections"] for each in gc.get_stats()] != before
 
 
 def pauses(times: int) -> None:
@@ -71,18 +81,95 @@ def test_threads_leave_the_collector_as_it_was(runs: bool) -> None:
         with ThreadPoolExecutor(8) as threads:
             list(threads.map(pauses, [500] * 8))
         assert gc.isenabled() is runs
+        assert collects() is runs
     finally:
         gc.enable()
 
 
 def test_pauses_nest_and_end_after_an_error() -> None:
+    assert collects()
     with collector_paused():
         with collector_paused():
             pass
-        assert not gc.isenabled()
+        assert not collects()
     with pytest.raises(ZeroDivisionError), collector_paused():
         _ = 1 // 0
     assert gc.isenabled()
+    assert collects()
+
+
+class Worker:
+    """A thread that enters and leaves pauses on request."""
+
+    def __init__(self) -> None:
+        self.thread = ThreadPoolExecutor(1)
+        self.open: list[AbstractContextManager[None]] = []
+
+    def enter(self) -> None:
+        self.open.append(collector_paused())
+        self.thread.submit(self.open[-1].__enter__).result()
+
+    def leave(self, error: BaseException | None) -> None:
+        pause = self.open.pop()
+        kind = None if error is None else type(error)
+        with contextlib.suppress(ZeroDivisionError):
+            self.thread.submit(pause.__exit__, kind, error, None).result()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_collector_is_the_users_after_any_interleaving(seed: int) -> None:
+    """Threads begin and end nested pauses, some with an error; meanwhile the user sets the collector."""
+    random = Random(seed)
+    workers, before = [Worker() for _ in range(3)], gc.get_threshold()
+    enabled, threshold, is_users = True, before[0], True
+    try:
+        for _ in range(80):
+            worker = random.choice(workers)
+            match random.choice(["enter", "enter", "leave", "leave", "enable", "disable", "set"]):
+                case "enter":
+                    is_users = is_users and any(other.open for other in workers)
+                    worker.enter()
+                case "leave" if worker.open:
+                    worker.leave(random.choice([None, ZeroDivisionError()]))
+                    is_users = is_users or not any(other.open for other in workers)
+                case "enable":
+                    enabled = True
+                    gc.enable()
+                case "disable":
+                    enabled = False
+                    gc.disable()
+                case "set" if random.random() < 0.3:
+                    threshold, is_users = random.choice([0, 500, 900]), True
+                    gc.set_threshold(threshold)
+            assert gc.isenabled() is enabled
+            assert (gc.get_threshold()[0] == threshold) is is_users
+            assert gc.get_threshold()[1:] == before[1:]
+        for worker in workers:
+            while worker.open:
+                worker.leave(None)
+        assert (gc.isenabled(), gc.get_threshold()[0]) == (enabled, threshold)
+    finally:
+        gc.set_threshold(*before)
+        gc.enable()
+        for worker in workers:
+            worker.thread.shutdown()
+
+
+def test_what_the_user_switches_off_in_a_pause_stays_off() -> None:
+    """A condition of a rule is the user's code, and runs during a pause."""
+
+    def switches_off(_match: px.Match) -> bool:
+        gc.disable()
+        return True
+
+    rule = px.rule(lambda x: torch.relu(x), where=switches_off).becomes(lambda m, x: torch.tanh(x))
+    program = px.import_ep(torch.export.export(torch.nn.ReLU(), (torch.ones(2),)))
+    try:
+        assert rule(program) is not program
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+    assert collects()
 
 
 # Cells and storages are numbered as their definition says, whatever shares memory with what, in whatever order.

@@ -103,6 +103,7 @@ def test_an_interrupt_leaves_no_mark_and_the_collector_on(
         door, as_imported(program)
     )  # what torch and Python import on first use is not interrupted
     count = calls_in(lambda: outcome(door, as_imported(program)))
+    before = gc.isenabled(), gc.get_threshold()
     for number in range(POINTS):
         fresh = as_imported(program)
         try:
@@ -110,7 +111,7 @@ def test_an_interrupt_leaves_no_mark_and_the_collector_on(
                 outcome(door, fresh)
         except Interrupt:
             pass
-        assert gc.isenabled()
+        assert (gc.isenabled(), gc.get_threshold()) == before
         assert is_valid or not fresh.checked
         result = outcome(px.transform, fresh)
         assert type(result) is type(expected)

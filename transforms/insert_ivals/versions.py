@@ -7,7 +7,6 @@ that a call returns.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 from attrs import frozen
@@ -15,6 +14,7 @@ from attrs import frozen
 from ...ir.arguments import Arg, Ref
 from ...ir.effects.declared import Effects
 from ...ir.effects.registered import effects_of
+from ...ir.forks import cached_property
 from ...ir.graph import Frame, Get, Graph, Node, Op, Stack, common_prefix
 from ...ir.inference import returned_operand, values_of
 from ...ir.own_operators import GIVES, TAKES, user_stack

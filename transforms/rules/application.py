@@ -8,13 +8,13 @@ a body disagree, the body is split.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import cached_property
 from itertools import cycle
 from typing import Any
 
 from ...ir.arguments import Ref, refs_in
 from ...ir.calls.call_graph import instances
 from ...ir.errors import InvalidProgram, RuleError
+from ...ir.forks import cached_property
 from ...ir.graph import Call, Graph, Node, Op, common_prefix, place_of
 from ...ir.importing.constants import has_constants, with_constants
 from ...ir.inference import FakeValues, Interpreter, disagreement_of_branches, values_of

@@ -8,7 +8,6 @@ more; state that is still read, written or promised to a caller stays.
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
-from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -19,6 +18,7 @@ from ...ir.arguments import Ref, replace_refs
 from ...ir.calls.call_graph import all_instances
 from ...ir.effects.resolved import written_slots
 from ...ir.errors import RuleError
+from ...ir.forks import cached_property
 from ...ir.graph import Call, Graph, Node
 from ...ir.importing.calls import is_from_region
 from ...ir.inference import CallValues, agrees

@@ -7,7 +7,6 @@ values and these cannot stay, or if the replacement would alias other memory.  O
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import cached_property
 from itertools import combinations
 from typing import Any
 
@@ -19,6 +18,7 @@ from ...ir.effects.declared import NodeEffects
 from ...ir.effects.dependencies import dependencies
 from ...ir.effects.resolved import resolver
 from ...ir.errors import RuleError
+from ...ir.forks import cached_property
 from ...ir.graph import Graph, Node, Op, place_of
 from ...ir.program import Program
 from ..dispatch import is_check

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from functools import partial
 from itertools import chain
 from math import copysign
 from typing import Any, cast
@@ -22,6 +22,7 @@ from torch.fx.node import map_arg
 
 from ...ir.arguments import Arg, Items, Ref, refs_in, same_arg
 from ...ir.errors import RuleError
+from ...ir.forks import cached_property
 from ...ir.graph import Call, Get, Node, Op
 from ...ir.state import same_contents
 from .pattern import (

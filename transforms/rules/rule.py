@@ -7,12 +7,12 @@ decides whether a match is rewritten.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from functools import cached_property
 from typing import Any, ClassVar, Never, cast
 
 from attrs import field, frozen
 
 from ...ir.errors import ArgumentError, RuleError
+from ...ir.forks import cached_property
 from ...ir.graph import Value
 from ...ir.persistent import collector_paused
 from ...ir.program import Program

@@ -7,7 +7,6 @@ recomputed only if the memory of its operands is unchanged.  The policy chooses 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -16,6 +15,7 @@ from attrs import frozen
 
 from ...ir.analysis.numbers import NUMBERS, SYMBOLIC
 from ...ir.arguments import Ref, refs_in
+from ...ir.forks import cached_property
 from ...ir.graph import Get, Node, Op, Stack
 from ...ir.meta import Meta
 from ...ir.own_operators import is_boundary

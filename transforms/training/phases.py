@@ -9,7 +9,6 @@ the backward reads and the forward writes later.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from functools import cached_property
 
 from attrs import frozen
 
@@ -18,6 +17,7 @@ from ...ir.effects.declared import NodeEffects
 from ...ir.effects.dependencies import dependencies
 from ...ir.effects.resolved import node_effects
 from ...ir.errors import PartitionError
+from ...ir.forks import cached_property
 from ...ir.graph import Call, Get, Graph, Node, place_of
 from ...ir.inference import clone_value
 from ...ir.meta import is_backward
