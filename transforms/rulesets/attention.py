@@ -2,7 +2,7 @@
 
 One rule exists for each combination of scaling, masking and dropout.  Operands may be any values: permuted, split into heads,
 read from a cache.  Results are the same within a tolerance, except for rows of scores that are masked everywhere with ``-inf``:
-they become zeros instead of NaN.
+they become zeros instead of NaN.  Rows that a finite number hides everywhere have equal weights, as in eager mode.
 """
 
 from __future__ import annotations
@@ -111,9 +111,11 @@ def _attention(scaled: str, masked: str, dropped: str) -> Rule:
     def fused(m: Match, *values: Any) -> Any:
         arguments = dict(zip(names, values, strict=True))
         p = arguments.get("p", 0.0) if arguments.get("train") else 0.0
+        mask = _mask(m, arguments)
         return attend(
-            *values[:3],
-            attn_mask=_mask(m, arguments),
+            _queries(m, arguments, mask),
+            *values[1:3],
+            attn_mask=mask,
             dropout_p=p,
             scale=_factor(m) if options[0] else 1.0,
         )
@@ -168,11 +170,7 @@ def _turns_the_last_two(m: Match, rank: int) -> bool:
 def _keeps_precision(m: Match, dtype: torch.dtype) -> bool:
     # No intermediate type is narrower than that of the operands, and the result has the latter.
     dtypes = [one for node in m.nodes if (one := m.dtype(Ref(node.name))) is not torch.bool]
-    allowed = (
-        (dtype, torch.float32, torch.float64)
-        if dtype in (torch.float16, torch.bfloat16)
-        else (dtype,)
-    )
+    allowed = (dtype, torch.float32, torch.float64) if dtype in HALVES else (dtype,)
     return dtypes[0] == dtype and all(one in allowed for one in dtypes)
 
 
@@ -221,6 +219,12 @@ def _hides(m: Match, dtype: torch.dtype) -> bool:
     return _number(m, "fill") * torch.finfo(dtype).eps <= -60
 
 
+def _is_lowest(m: Match) -> bool:
+    # Whether the kernel, too, yields the number, whatever the score: it adds in single precision or better.
+    wide = torch.promote_types(m.val("q").dtype, torch.float32)
+    return _number(m, "fill") * torch.finfo(wide).eps <= -1e6
+
+
 # -- replacement --------------------------------------------------------------------------------------------------------------------
 
 
@@ -231,7 +235,7 @@ def _mask(m: Match, arguments: Any) -> Any:
     fill = (
         torch.tensor(_number(m, "fill"), dtype=torch.float64).to(dtype).item()
     )  # overflows to -inf in half precision
-    seen = arguments["seen"] if "seen" in arguments else arguments["hidden"].logical_not()
+    seen = _seen(arguments)
     if "mask" in arguments:
         return torch.where(seen, arguments["mask"], arguments["mask"] + fill)
     return (
@@ -239,6 +243,36 @@ def _mask(m: Match, arguments: Any) -> Any:
         if fill == -math.inf
         else torch.full_like(seen, fill, dtype=dtype).masked_fill(seen, 0.0)
     )
+
+
+def _seen(arguments: Any) -> Any:
+    return arguments["seen"] if "seen" in arguments else arguments["hidden"].logical_not()
+
+
+HALVES = (torch.float16, torch.bfloat16)
+
+
+def _queries(m: Match, arguments: Any, mask: Any) -> Any:
+    # In eager mode, a row that the fill hides completely has equal weights.  The kernel adds the fill to the scores of the row,
+    # so these have to be zeros.
+    q = arguments["q"]
+    if "fill" not in arguments or ("mask" in arguments and q.dtype in HALVES):
+        return _rounded_as_in_eager_mode(q, mask)
+    return q if mask.dtype is torch.bool or _is_lowest(m) else _where_any(_seen(arguments), q)
+
+
+def _rounded_as_in_eager_mode(q: Any, mask: Any) -> Any:
+    # In half precision, eager mode rounds score + mask: a row whose masks are all large and negative loses its scores.  The
+    # kernel adds in single precision and would keep them.
+    if mask is None or mask.dtype not in HALVES:
+        return q
+    limit = -8 / torch.finfo(mask.dtype).eps  # numbers beyond are at least 8 apart
+    return _where_any(mask > limit, q)
+
+
+def _where_any(seen: Any, q: Any) -> Any:
+    # The queries that see a key, zeros for the others.
+    return torch.where(seen.any(-1, keepdim=True), q, 0.0)
 
 
 # -- existing attention operators ---------------------------------------------------------------------------------------------------
@@ -353,6 +387,7 @@ def attention_over_heads(q: Any, k: Any, v: Any, mask: Any, heads: Any, flat: An
 @attention_over_heads.becomes
 def _(m: Match, q: Any, k: Any, v: Any, mask: Any, heads: Any, flat: Any, dim: Any) -> Any:
     q, k, v = (one.unflatten(0, [*heads[:2]]) for one in (q, k, v))
+    q = _rounded_as_in_eager_mode(q, mask)
     return attend(q, k, v, attn_mask=mask, scale=1.0).flatten(0, 1)
 
 
