@@ -5,7 +5,7 @@ A ``Front`` reads the parts that depend on the tracer: module stacks, attributes
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from typing import Any
 
 import torch
@@ -18,11 +18,11 @@ from ..callables import Method, op_name
 from ..effects.registered import effects_of, only_overload
 from ..errors import InputError, InvalidProgram, UnsupportedProgram, Violation
 from ..graph import Get, Graph, Input, Node, Op, Stack
-from ..meta import freeze_meta, source_line
+from ..meta import Meta, freeze_meta, source_line
 from ..names import Names, is_identifier, is_plain_path
 from ..operators import Declared
 from ..origins import INPUT, Imported
-from ..torch_private import pytree
+from ..torch_private import FakeTensor, per_example, pytree
 from ..verify.findings import PLAIN, short
 
 FxNode = torch.fx.Node
@@ -218,7 +218,7 @@ class GraphReader:
         name = fx_node.name
         origin = Imported(name, INPUT) if self.front.origins and not self.job.name else None
         self.known[fx_node] = Ref(name)
-        self.inputs[name] = Input(name, freeze_meta(self.front.meta(fx_node), origin))
+        self.inputs[name] = Input(name, self._meta(origin))
 
     def _output(self, fx_node: Any) -> None:
         self.output = self.argument(fx_node.args[0])
@@ -258,12 +258,16 @@ class GraphReader:
         stack, origin = stack or (), None
         if front.origins:
             origin = Imported(name, do.name, self.job.name, stack, fx_node.meta.get("stack_trace"))
-        node = Node(name, do, args, kwargs, stack, freeze_meta(front.meta(fx_node), origin))
+        node = Node(name, do, args, kwargs, stack, self._meta(origin))
         self.nodes.append(node)
         result = result_of(node, self.inputs)
         if result.name != name:
             self.renamed[name] = result.name
         self.known[fx_node] = result
+
+    def _meta(self, origin: Imported | None) -> Meta:
+        # Values that were traced in a level of vmap are unusable after it is closed.
+        return freeze_meta(outside_of_vmap(self.front.meta(self.user)), origin)
 
     def helper(self, suffix: str, do: Any, args: tuple[Arg, ...] = ()) -> Ref:
         """Add a node before the current one, and return a reference to it."""
@@ -380,3 +384,30 @@ def result_of(node: Node, inputs: Container[str]) -> Ref:
         if type(written) is Ref and written.name in inputs:
             return written
     return Ref(node.name)
+
+
+def outside_of_vmap(meta: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the meta of an fx node with one example in place of each value that was traced in a level of vmap.
+
+    The level is closed, so no operator accepts the value.
+
+    >>> meta = {"val": (torch.ones(2), 3)}
+    >>> outside_of_vmap(meta) is meta
+    True
+    """
+    made = dict(meta)
+    for key in VALUES:
+        value = meta.get(key)
+        if value is None or type(value) is FakeTensor:  # nearly all are
+            continue
+        leaves, spec = pytree.tree_flatten(value)
+        examples = [
+            per_example(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves
+        ]
+        if any(example is not leaf for example, leaf in zip(examples, leaves, strict=True)):
+            made[key] = pytree.tree_unflatten(examples, spec)
+    return meta if all(made[key] is meta[key] for key in meta) else made
+
+
+VALUES = ("val", "example_value")
+"""The entries of exporters and of Dynamo for the value of a node."""

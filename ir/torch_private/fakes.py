@@ -9,7 +9,7 @@ import copy
 import logging
 import threading
 from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from typing import Any, cast
 
 import torch
@@ -73,12 +73,15 @@ def per_example(value: torch.Tensor) -> torch.Tensor:
 
     An exporter keeps the values that it traced inside a level, and operators do not accept them after it is closed.
     """
-    inner = outside_of_levels(value)
+    inner: Any = outside_of_levels(value)
     if inner is value:
         return value
-    return torch.empty_strided(
-        value.shape, value.stride(), dtype=value.dtype, device=device_of(inner)
-    )
+    shape, stride, device = value.shape, value.stride(), device_of(inner)
+    if not isinstance(inner, FakeTensor):
+        return torch.empty_strided(shape, stride, dtype=value.dtype, device=device)
+    env = inner.fake_mode.shape_env
+    with nullcontext() if env is None else env.suppress_guards():
+        return cast(torch.Tensor, fake_of(inner.fake_mode, value.dtype, shape, stride, device))
 
 
 def device_of(tensor: Any) -> torch.device:

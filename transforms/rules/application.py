@@ -231,6 +231,8 @@ class Sweep:
             found.roots,
             not (template.makes_sizes or self.name in self.work.inside),
         )
+        if template.reads_sizes and self.at in self.work.mapped.get(self.name, ()):
+            raise RuleError(IN_VMAP)
         meta = meta_of(root, origin_of_match(place, rule.name))
         nodes, results = template.at(root, place.stack, sources, names, meta, has_values=has_values)
         if type(root.do) is Call:
@@ -274,6 +276,7 @@ class Application:
         }  # the hash of an operator of torch is slow
         self.pending, self.fakes = Pending(program, {}), FakeValues(program)
         self.inside: Collection[str] = ()
+        self.mapped: Mapping[str, Collection[str]] = {}
         self.templates: dict[Any, Template] = {}
         self.hits = {name: RewriteLog(name, program.graphs[name]) for name in program.order}
 
@@ -301,6 +304,7 @@ class Application:
         # A match may enable another one before it, so changed graphs are walked again.
         program = self.program
         self.pending, self.inside = Pending(program, self.pending.dropped), inside_regions(program)
+        self.mapped = in_levels_of_vmap(program) if self.inside else {}
         walks = [Sweep(self, name) for name in todo]
         self.left.update({walk.name: walk.left for walk in walks})
         changed = {
@@ -382,6 +386,34 @@ def inside_regions(program: Program) -> Collection[str]:
             ]
         )
     return found
+
+
+def in_levels_of_vmap(program: Program) -> dict[str, set[str]]:
+    """Return the nodes of each graph that run in a level of ``torch.vmap``.
+
+    >>> in_levels_of_vmap(Program.of({"": Graph((), ())}))
+    {'': set()}
+    """
+    found: dict[str, set[str]] = {}
+    bodies: set[str] = set()
+    for name in reversed(program.bottom_up):
+        graph, level = program.graphs[name], int(name in bodies)
+        inside = found[name] = set()
+        for node in graph.nodes:
+            if type(node.do) is Op and "vmap" in node.do.name:
+                level += node.do.effects.scope
+            if level:
+                inside.add(node.name)
+        for node in graph.callers:
+            if node.name in inside:
+                bodies.update(node.callees)
+    return found
+
+
+IN_VMAP = (
+    "the replacement computes with an open size in a level of torch.vmap, where torch cannot read sizes; write it with\n"
+    "operators that take no open size (flatten, expand_as), or test in `where=` that the size is an int"
+)
 
 
 def check_call(m: Match, made: Sequence[Node]) -> None:

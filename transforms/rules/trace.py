@@ -38,6 +38,16 @@ from .pattern import nodes_of
 KEPT = "m.value"
 """The root of the match as it was."""
 
+READING_SIZES = frozenset(
+    [
+        torch.ops.aten.sym_size.int,
+        torch.ops.aten.sym_numel.default,
+        torch.ops.aten.sym_stride.int,
+        torch.ops.aten.sym_storage_offset.default,
+    ]
+)
+"""The operators that torch records for open sizes of an operand."""
+
 Source = Any
 """An operand in the program: a ``Ref``, a ``Get``, a constant tensor, or ``KEPT``."""
 
@@ -54,6 +64,8 @@ class Template:
     sources: Sequence[Source]
     makes_sizes: bool
     """Whether its values have new symbols, so they are inferred in the program."""
+    reads_sizes: bool
+    """Whether it reads an open size of an operand."""
 
     def at(
         self,
@@ -257,6 +269,7 @@ class Operands:
             numbers,
             sources,
             any(depends_on_contents(node.target) for node in calls),
+            any(node.target in READING_SIZES for node in calls),
         )
 
 
