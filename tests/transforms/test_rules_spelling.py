@@ -222,3 +222,31 @@ def test_a_replacement_that_reads_the_match_is_recorded_at_each(number: int) -> 
     made = rule(px.capture(model, (X,)))
     assert names_of(made).count("clamp_min") == 2
     assert torch.equal(px.lower(made)(X), model(X))
+
+
+ONE_DIMENSION = "sum mean amax amin var std nansum logsumexp flip all any squeeze".split()
+"""Methods whose operators have a list of dimensions, where torch code may have a number."""
+
+
+@pytest.mark.parametrize("name", ONE_DIMENSION)
+def test_a_number_and_its_list_of_one_are_the_same_variable(name: str) -> None:
+    def within(x: Tensor, d: Any) -> Any:
+        return getattr(x.softmax(d), name)(d)
+
+    def around(x: Tensor, d: Any) -> Any:
+        return getattr(x.unsqueeze(d), name)(d).unsqueeze(d).cumsum(d)
+
+    for function in (within, around):
+        program = px.capture(Plain(lambda x, f=function: f(x, 1)), (X,))
+        dimensions: list[Any] = []
+        rule = px.rule(function, where=lambda m, seen=dimensions: seen.append(m["d"]) or True)
+        rule.becomes(lambda m, x, d: x.cumsum(d).softmax(d))  # they accept a number only
+        rule.explain(program)
+        assert dimensions and set(map(type, dimensions)) == {int}
+
+
+def test_a_list_of_two_and_another_number_are_not_the_same_variable() -> None:
+    rule = px.rule(lambda x, d: x.softmax(d).sum(d)).becomes(lambda m, x, d: x.sum(d))
+    for function in (lambda x: x.softmax(1).sum([0, 1]), lambda x: x.softmax(1).sum(0)):
+        program = px.capture(Plain(function), (X,))
+        assert rule(program) is program

@@ -122,7 +122,7 @@ class Search:
                 if same_arg(part, value) or is_same_number(part, value):
                     yield found
             case "variable":
-                yield from _same(part.target, value, found)
+                yield from self._variable(part.target, value, found)
             case "any_of":
                 chosen = found.values.get(part)  # all occurrences choose the same alternative
                 for number, each in enumerate(part.args):
@@ -144,6 +144,19 @@ class Search:
             case _:  # a list
                 if (pairs := _paired(part, value)) is not None:
                     yield from self._all(pairs, found)
+
+    def _variable(self, name: str, value: Arg, found: Found) -> Iterator[Found]:
+        # A number and its list of one are the same: torch writes `[1]` for the dimension in `x.sum(1)`.
+        bound = found.values.get(name)
+        for several, number in ((bound, value), (value, bound)):
+            is_list = isinstance(several, list | Items) and len(several) == 1
+            if is_list and self._is_integer(number) and same_arg(several[0], number):
+                yield found.with_value(name, number)  # operators accept it in both places
+                return
+        yield from _same(name, value, found)
+
+    def _is_integer(self, value: Arg) -> bool:
+        return type(value) is int or (type(value) is Ref and self._is_number(value))
 
     def _through(self, part: fx.Node, value: Arg, found: Found) -> Iterator[Found]:
         # All occurrences are the same value, with one chain.
