@@ -224,7 +224,20 @@ def test_a_replacement_that_reads_the_match_is_recorded_at_each(number: int) -> 
     assert torch.equal(px.lower(made)(X), model(X))
 
 
-ONE_DIMENSION = "sum mean amax amin var std nansum logsumexp flip all any squeeze".split()
+ONE_DIMENSION = [
+    "sum",
+    "mean",
+    "amax",
+    "amin",
+    "var",
+    "std",
+    "nansum",
+    "logsumexp",
+    "flip",
+    "all",
+    "any",
+    "squeeze",
+]
 """Methods whose operators have a list of dimensions, where torch code may have a number."""
 
 

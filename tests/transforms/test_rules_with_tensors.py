@@ -173,3 +173,77 @@ def test_a_copy_that_is_written_is_no_constant() -> None:
         ("mul_1", False),
         ("mul_1", True),
     }  # operands are tried in both orders
+
+
+aten: Any = torch.ops.aten
+
+FACTORIES: dict[str, tuple[Function, Any, tuple[Any, ...]]] = {
+    "arange": (torch.arange, aten.arange.default, (4,)),
+    "arange with a start": (torch.arange, aten.arange.start, (1, 5)),
+    "zeros": (torch.zeros, aten.zeros.default, ([3, 4],)),
+    "ones": (torch.ones, aten.ones.default, ([3, 4],)),
+    "full": (torch.full, aten.full.default, ([3, 4], 0.5)),
+    "eye": (torch.eye, aten.eye.m, (3, 4)),
+    "linspace": (torch.linspace, aten.linspace.default, (0, 1, 4)),
+    "scalar_tensor": (torch.scalar_tensor, aten.scalar_tensor.default, (2.0,)),
+    "hann_window": (torch.hann_window, aten.hann_window.default, (4,)),
+}
+
+
+def _after_relu(replacement: Function) -> tuple[px.Program, nn.Module]:
+    class Relu(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.relu(x)
+
+    program = px.import_ep(torch.export.export(Relu(), (X,)))
+    result = px.rule(lambda x: torch.relu(x)).becomes(replacement)(program)
+    return result, px.lower(result)
+
+
+@pytest.mark.parametrize("name", FACTORIES)
+def test_a_replacement_that_returns_a_factory_is_the_call_of_its_operator(name: str) -> None:
+    function, overload, args = FACTORIES[name]
+    result, module = _after_relu(lambda m, x: function(*args))
+    called, _ = _after_relu(lambda m, x: m.call(overload, *args))
+    assert [node.do for node in result.main.nodes] == [node.do for node in called.main.nodes]
+    assert px.verify(result) == ()
+    for _ in range(2):
+        torch.testing.assert_close(module(X), function(*args))
+        module(X).zero_()
+
+
+def _written_row(m: px.Match, x: Any) -> Tensor:
+    row = torch.zeros(4)
+    row[1] = 2
+    return row
+
+
+CONTENTS: dict[str, tuple[Function, Tensor]] = {
+    "of a list": (lambda m, x: torch.tensor([1.0, 2.0]), torch.tensor([1.0, 2.0])),
+    "a factory that is written": (_written_row, torch.tensor([0.0, 2.0, 0.0, 0.0])),
+    "computed of factories": (lambda m, x: torch.arange(4) * 2, torch.arange(4) * 2),
+    "a view of a factory": (lambda m, x: torch.arange(4).view(2, 2), torch.arange(4).view(2, 2)),
+    "from outside": (lambda m, x: ROW, ROW),
+}
+
+
+@pytest.mark.parametrize("name", CONTENTS)
+def test_a_replacement_that_returns_another_tensor_is_a_copy_of_a_constant(name: str) -> None:
+    replacement, wanted = CONTENTS[name]
+    result, module = _after_relu(replacement)
+    assert px.verify(result) == ()
+    for program in (result, px.transform(result)):
+        module = px.lower(program)
+        for _ in range(2):
+            assert torch.equal(module(X), wanted)
+            module(X).zero_()  # the result is not the constant
+    assert torch.equal(ROW, torch.tensor([1.0, 2.0, 3.0, 4.0]))
+
+
+def test_a_replacement_that_returns_random_numbers_draws_them_in_the_program() -> None:
+    with pytest.raises(px.errors.RuleError, match="draws random numbers"):
+        _after_relu(lambda m, x: torch.rand(3, 4))
+    program = px.import_ep(torch.export.export(nn.ReLU(), (X,)))
+    drawn = px.rule(lambda x: torch.relu(x), any_effects=True)
+    module = px.lower(drawn.becomes(lambda m, x: torch.rand(3, 4))(program))
+    assert not torch.equal(module(X), module(X))

@@ -392,11 +392,7 @@ class Match:
             args: positional arguments.
             kwargs: keyword arguments.
         """
-        self.operands.is_called = True
-        try:
-            return op(*args, **kwargs)
-        finally:
-            self.operands.is_called = False
+        return self.operands.called(op, *args, **kwargs)
 
     def parameter(self, name: str, value: torch.Tensor) -> Any:
         """Add a parameter to the module of the match, and return it; it is trainable if its dtype allows.

@@ -31,6 +31,7 @@ from ...ir.torch_private import (
     autocast_is_on,
     fake_of,
     pytree,
+    times_written,
     without_kernels,
 )
 from .pattern import nodes_of
@@ -182,6 +183,14 @@ class Operands:
             value = self.values.of_state(tensor.detach())
         return self.of(source, value)
 
+    def called(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Record a call of an operator, even without fake operands."""
+        self.is_called = True
+        try:
+            return function(*args, **kwargs)
+        finally:
+            self.is_called = False
+
     def paused(self) -> Any:
         """Run operators without recording them."""
         return nullcontext() if self.recorder is None else self.recorder.paused()
@@ -204,9 +213,9 @@ class Operands:
                 without_kernels(self.values.mode),
                 without_autocast(),
                 self.recorder.recording(),
-                _Apart(self),
+                _Apart(self) as apart,
             ):
-                made = function()
+                made = apart.recorded(function())
             if count and (not isinstance(made, list | tuple) or len(made) != count):
                 raise RuleError(
                     f"a replacement of {count} results returns a tuple of {count} values, not {made!r}"
@@ -280,12 +289,46 @@ def _separate(value: Any) -> Any:
     return fake_of(value.fake_mode, value.dtype, value.shape, strides, value.fake_device)
 
 
+@frozen(eq=False)
+class _Factory:
+    """A call that made a real tensor, which must not be written since."""
+
+    function: Callable[..., Any]
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    value: torch.Tensor
+    written: int
+
+
+FROM_DATA = frozenset(
+    {torch.tensor, torch.as_tensor, torch.asarray, torch.from_numpy, torch.frombuffer}
+)
+"""Functions that make a tensor of contents, which are a constant."""
+
+
 class _Apart(TorchFunctionMode):
     """Runs functions of real tensors at once, and turns real tensors beside fake ones into constants."""
 
     def __init__(self, operands: Operands) -> None:
         super().__init__()
         self.operands = operands
+        self.factories: dict[int, _Factory] = {}
+        """The calls that made real tensors without operands, by the ``id`` of the tensor."""
+
+    def recorded(self, made: Any) -> Any:
+        """Return the results of a replacement with recorded values in place of real tensors.
+
+        What a factory such as ``torch.arange`` made is its operator; another tensor is a constant, as it is beside operands.
+        """
+        if isinstance(made, list | tuple):
+            return type(made)([self.recorded(each) for each in made])
+        if not isinstance(made, torch.Tensor) or isinstance(made, FakeTensor):
+            return made
+        factory = self.factories.get(id(made))
+        if factory is None or times_written(made) != factory.written:
+            constant = self._constant(made)
+            return torch.ops.aten.lift_fresh_copy.default(constant)  # no result is the state itself
+        return self.operands.called(factory.function, *factory.args, **factory.kwargs)
 
     def __torch_function__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
@@ -297,7 +340,12 @@ class _Apart(TorchFunctionMode):
             and not operands.is_called
         ):
             with operands.paused():
-                return function(*args, **kwargs)
+                value = function(*args, **kwargs)
+            has_operands = any(isinstance(each, torch.Tensor) for each in leaves)
+            if type(value) is torch.Tensor and not has_operands and function not in FROM_DATA:
+                written = times_written(value)
+                self.factories[id(value)] = _Factory(function, args, kwargs, value, written)
+            return value
         if autocast_is_on():
             raise RuleError(
                 "a replacement sets autocast, but its operators run in the modes of the match"
