@@ -13,7 +13,7 @@ from typing import Any
 
 from ...ir.arguments import Ref, refs_in
 from ...ir.calls.call_graph import instances
-from ...ir.errors import InvalidProgram, RuleError
+from ...ir.errors import InvalidProgram, PurefxError, RuleError
 from ...ir.forks import cached_property
 from ...ir.graph import Call, Graph, Node, Op, common_prefix, place_of
 from ...ir.importing.constants import has_constants, with_constants
@@ -209,9 +209,11 @@ class Sweep:
         )
         try:
             self._replace(rule, place, names)
-        except Skip as reason:
-            self.left.append(Left(rule.name, found.nodes[0], str(reason), self.name))
         except Exception as error:
+            is_skipped = rule.is_shipped or self.work.explains
+            if isinstance(error, Skip) or (is_skipped and isinstance(error, PurefxError)):
+                self.left.append(Left(rule.name, found.nodes[0], str(error), self.name))
+                return place
             where = f"at {place_of(found.nodes[0])}" + (
                 f" in the body {self.name!r}" if self.name else ""
             )
@@ -266,7 +268,9 @@ class Sweep:
 class Application:
     """Apply rules to a program until nothing matches; split bodies whose instances disagree."""
 
-    def __init__(self, program: Program, rules: Any, fuel: Fuel) -> None:
+    def __init__(self, program: Program, rules: Any, fuel: Fuel, *, explains: bool = False) -> None:
+        self.explains = explains
+        """Whether an error of any rule is a reason to skip the match, as for shipped rules."""
         self.before = self.program = program
         self.is_top_down, self.fuel = rules.is_top_down, fuel
         self.left: dict[str, list[Left]] = {}

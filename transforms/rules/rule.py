@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, ClassVar, Never, cast
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from ...ir.errors import ArgumentError, RuleError
 from ...ir.forks import cached_property
@@ -118,7 +118,7 @@ class RuleSet(Value):
         >>> [(left.root.name, left.why) for left in report.left], report.replaced
         ([('relu', 'other nodes use its inner values: sin by the caller; keeps_inner=True keeps these values for them')], ())
         """
-        work = Application(a_program(program, "explain"), self, UNLIMITED)
+        work = Application(a_program(program, "explain"), self, UNLIMITED, explains=True)
         made = work.run()
         replaced = tuple([hit for each in work.hits.values() for hit in each.found])
         left = dict.fromkeys([each for name in made.order for each in work.left.get(name, ())])
@@ -183,6 +183,8 @@ class Rule(RuleSet):
     """Whether the replacement may draw or be ordered where the pattern does not, or the other way round."""
     once: bool = False
     """Whether the rule skips its own results."""
+    is_shipped: bool = field(default=False, repr=False)
+    """Whether the rule is one of ``px.rules``, whose errors skip the match."""
 
     def __attrs_post_init__(self) -> None:
         object.__setattr__(self, "rules", (self,))
@@ -216,6 +218,16 @@ class Rule(RuleSet):
             self, "replacement", replacement
         )  # set once, below the pattern; from then on the rule is complete
         return self
+
+
+def shipped(rules: RuleSet) -> RuleSet:
+    """Return rules of the library: if one cannot replace a match, the match is skipped, because its user cannot mend the rule.
+
+    >>> made = rule(lambda x: x + 1).becomes(lambda m, x: x + 2)
+    >>> made.rules[0].is_shipped, shipped(made).rules[0].is_shipped
+    (False, True)
+    """
+    return RuleSet(tuple([evolve(each, is_shipped=True) for each in rules.rules]))
 
 
 def rule(

@@ -14,7 +14,7 @@ from torch.nn import functional
 from ...ir.torch_private import device_of
 from ..rules import any_of
 from ..rules.match import Match
-from ..rules.rule import RuleSet
+from ..rules.rule import RuleSet, shipped
 from .layout import alike, layout, named, turned
 
 __all__ = ["algebra"]
@@ -145,5 +145,5 @@ MATRICES = RuleSet((
     named("addmm_linear", lambda b, x, w: torch.addmm(b, x, turned(w)), lambda m, b, x, w: functional.linear(x, w, b), _is_linear),
 ))  # fmt: skip
 
-algebra = ARITHMETIC + layout + MATRICES
+algebra = shipped(ARITHMETIC + layout + MATRICES)
 """All exact identities."""

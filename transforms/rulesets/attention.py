@@ -21,7 +21,7 @@ from ...ir.graph import Op
 from ...ir.torch_private import SAFE_SOFTMAX, device_of
 from ..rules import any_of
 from ..rules.match import Match
-from ..rules.rule import Rule, RuleSet, rule
+from ..rules.rule import Rule, RuleSet, rule, shipped
 
 __all__ = ["attention"]
 
@@ -393,4 +393,4 @@ def _(m: Match, q: Any, k: Any, v: Any, mask: Any, heads: Any, flat: Any, dim: A
 
 COMBINED = [_attention(*each) for each in product(SCALED, MASKED, DROPPED)]
 
-attention = RuleSet((*COMBINED, attention_over_heads, scaled_before, causal))
+attention = shipped(RuleSet((*COMBINED, attention_over_heads, scaled_before, causal)))

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from ..rules import any_of
 from ..rules.match import Match
-from ..rules.rule import Rule, RuleSet, rule
+from ..rules.rule import Rule, RuleSet, rule, shipped
 from .layout import alike, is_float, named
 
 __all__ = ["fusions"]
@@ -266,5 +266,5 @@ REDUCTIONS = RuleSet((
 ))  # fmt: skip
 
 
-fusions = BATCH_NORMS + NORMS + ACTIVATIONS + REDUCTIONS
+fusions = shipped(BATCH_NORMS + NORMS + ACTIVATIONS + REDUCTIONS)
 """All fusions."""
