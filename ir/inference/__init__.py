@@ -5,6 +5,7 @@ All inferred values of a program live in the fake mode of its inputs.
 
 from __future__ import annotations
 
+from .borders import Border, borders_of
 from .interpreter import CallValues, Interpreter, Run
 from .results import (
     agrees,
@@ -28,7 +29,7 @@ from .values import (
 )
 
 __all__ = [
-    "UNKNOWN", "CallValues", "ExampleValues", "FakeValues", "Interpreter", "Run", "agrees", "all_agree", "as_tuple",
-    "clone_value", "described", "disagreement_of_branches", "fresh_mode", "has_no_result", "returned_input",
+    "UNKNOWN", "Border", "CallValues", "ExampleValues", "FakeValues", "Interpreter", "Run", "agrees", "all_agree", "as_tuple",
+    "borders_of", "clone_value", "described", "disagreement_of_branches", "fresh_mode", "has_no_result", "returned_input",
     "returned_operand", "running", "shown_value", "values_of",
 ]  # fmt: skip

@@ -335,17 +335,8 @@ class FakeValues:
 
     @cached_property
     def _guessed(self) -> dict[str, int]:
-        # The first numbers that satisfy the bounds and the guards; guards refer to the sizes of user inputs.
-        sizes: dict[Expr, Expr] = {}
-        for index, spec in enumerate(
-            [spec for spec in self.program.signature.inputs if isinstance(spec, UserInput)]
-        ):
-            if isinstance(spec.type, TensorType):
-                sizes.update(
-                    (InputDim(index, dim), size) for dim, size in enumerate(spec.type.shape)
-                )
-            elif isinstance(spec.type, NumberType) and spec.type.expr is not None:
-                sizes[InputValue(index)] = spec.type.expr
+        # The first numbers that satisfy the bounds and the guards.
+        sizes = sizes_of_inputs(self.program)
         names = list(dict.fromkeys(name for size in sizes.values() for name in symbols_in(size)))
         for step in range(ATTEMPTS):
             numbers = {name: self._allowed(name, step + place) for place, name in enumerate(names)}
@@ -385,6 +376,10 @@ class FakeValues:
 class ExampleValues(FakeValues):
     """The domain of fake values at the sizes of the export, in a separate mode, to compare with the meta.
 
+    Args:
+        program: the program.
+        sizes: other numbers for some symbols, by name.
+
     >>> from purefx.ir import Graph, Program
     >>> ExampleValues(Program.of({"": Graph((), (), ())})).example((1, None))
     (1, None)
@@ -392,8 +387,9 @@ class ExampleValues(FakeValues):
 
     trusted = False
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, sizes: Mapping[str, int] | None = None) -> None:
         super().__init__(program)
+        self.sizes = sizes
         self._made: dict[Any, Any] = {}
 
     @cached_property
@@ -425,21 +421,43 @@ class ExampleValues(FakeValues):
 
     def _leaf(self, value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
-            return _number(value)
+            return self._number(value)
         if value not in self._made:
             if value.layout is not torch.strided or value.is_quantized:
                 return UNKNOWN
-            numbers = [*map(_number, value.shape), *map(_number, value.stride())]
+            numbers = [*map(self._number, value.shape), *map(self._number, value.stride())]
             if any(number is UNKNOWN for number in numbers):
                 return UNKNOWN
+            if min(numbers, default=0) < 0:
+                return UNKNOWN  # the recorded sizes are wrong there: x[1:] of no rows has no rows
             sizes, strides = numbers[: value.dim()], numbers[value.dim() :]
             self._made[value] = fake_of(self.mode, value.dtype, sizes, strides, device_of(value))
         return self._made[value]
 
+    def _number(self, value: Any) -> Any:
+        if not isinstance(value, SYMBOLIC):
+            return value
+        with suppress(*UNCOMPUTABLE):
+            number = size_number(value, self.sizes)
+            return UNKNOWN if number is None else number
+        return UNKNOWN
 
-def _number(value: Any) -> Any:
-    number = size_number(value) if isinstance(value, SYMBOLIC) else value
-    return UNKNOWN if number is None and value is not None else number
+
+def sizes_of_inputs(program: Program) -> dict[Expr, Expr]:
+    """Return the size that each place of the user inputs has, such as ``InputDim(0, 1)``; guards refer to these places.
+
+    >>> from purefx.ir import Graph
+    >>> sizes_of_inputs(Program.of({"": Graph((), (), ())}))
+    {}
+    """
+    sizes: dict[Expr, Expr] = {}
+    specs = [spec for spec in program.signature.inputs if isinstance(spec, UserInput)]
+    for index, spec in enumerate(specs):
+        if isinstance(spec.type, TensorType):
+            sizes.update((InputDim(index, dim), size) for dim, size in enumerate(spec.type.shape))
+        elif isinstance(spec.type, NumberType) and spec.type.expr is not None:
+            sizes[InputValue(index)] = spec.type.expr
+    return sizes
 
 
 def _copied(arg: Any) -> Any:

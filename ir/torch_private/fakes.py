@@ -207,12 +207,22 @@ without_overrides = torch._C.DisableTorchFunctionSubclass
 """A context, for one thread, that reads attributes of tensors without a look-up of ``__torch_function__``, twice as fast."""
 
 
-def size_number(size: Any) -> int | float | bool | None:
+def size_number(size: Any, fixed: Mapping[str, int] | None = None) -> int | float | bool | None:
     """Return the value of a symbolic number at export; None if only a run determines it.
 
     Its symbols are replaced by the numbers that the exporter saw.  The public ways, comparison and conversion, install a guard.
+
+    Args:
+        size: the symbolic number.
+        fixed: other numbers for some symbols, by name.
     """
-    number = size.node.expr.xreplace(size.node.shape_env.backed_var_to_val)
+    numbers, expr = size.node.shape_env.backed_var_to_val, size.node.expr
+    if fixed:
+        numbers = dict(numbers)
+        for symbol in expr.free_symbols:
+            if str(symbol) in fixed:
+                numbers[symbol] = sympy.Integer(fixed[str(symbol)])
+    number = expr.xreplace(numbers)
     return None if number.free_symbols else cast("int | float | bool", size.node.pytype(number))
 
 

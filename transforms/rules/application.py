@@ -17,7 +17,14 @@ from ...ir.errors import InvalidProgram, PurefxError, RuleError
 from ...ir.forks import cached_property
 from ...ir.graph import Call, Graph, Node, Op, common_prefix, place_of
 from ...ir.importing.constants import has_constants, with_constants
-from ...ir.inference import FakeValues, Interpreter, disagreement_of_branches, values_of
+from ...ir.inference import (
+    Border,
+    FakeValues,
+    Interpreter,
+    borders_of,
+    disagreement_of_branches,
+    values_of,
+)
 from ...ir.inference.values import LOCK
 from ...ir.names import Names
 from ...ir.own_operators import is_boundary
@@ -26,8 +33,9 @@ from ...ir.torch_private import silence
 from ..dispatch import with_true_checks
 from ..shared_bodies import specialised
 from ..transformation import Fuel
+from .borders import has_sizes_of, results_at, value_of
 from .draft import Draft, Pending, as_staged, meta_of, origin_of_match
-from .explanation import CONDITION, UNCHANGED, Left, RewriteLog, Skip
+from .explanation import BORDER, CONDITION, UNCHANGED, Left, RewriteLog, Skip
 from .legality import Legality
 from .match import Match
 from .matching import Found, Search, root_of
@@ -245,6 +253,13 @@ class Sweep:
             raise Skip(UNCHANGED)
         legality.check_effects(rule.name, place, nodes, any_effects=rule.any_effects)
         legality.check_memory(roots, place.found.distinct, nodes, results)
+        for border in self.work.borders:
+            several = results_at(border, rule, place, template, sources)
+            for old, result, (was, now) in zip(roots, results, several, strict=True):
+                new = value_of(result.name, nodes, self.draft)
+                if has_sizes_of(old.meta.get("val"), new) and not has_sizes_of(was, now):
+                    raise Skip(BORDER.format(border))
+                legality.check_strides(old, was, now)
         notes.nodes, notes.results = nodes, results
 
     def _template(self, rule: Any, place: Match) -> tuple[Template, Sequence[Any]]:
@@ -281,6 +296,8 @@ class Application:
         self.pending, self.fakes = Pending(program, {}), FakeValues(program)
         self.inside: Collection[str] = ()
         self.mapped: Mapping[str, Collection[str]] = {}
+        self.borders: Sequence[Border] = ()
+        """The program at the sizes 0 and 1 that it accepts; nodes that a walk makes are unknown there until the next walk."""
         self.templates: dict[Any, Template] = {}
         self.hits = {name: RewriteLog(name, program.graphs[name]) for name in program.order}
 
@@ -309,6 +326,7 @@ class Application:
         program = self.program
         self.pending, self.inside = Pending(program, self.pending.dropped), inside_regions(program)
         self.mapped = in_levels_of_vmap(program) if self.inside else {}
+        self.borders = borders_of(program)
         walks = [Sweep(self, name) for name in todo]
         self.left.update({walk.name: walk.left for walk in walks})
         changed = {

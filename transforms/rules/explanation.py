@@ -71,6 +71,9 @@ CONDITION = "its condition is false or not proven"
 UNCHANGED = "the replacement returned None"
 SEVERAL = "the calls of its module pass values of different types or sizes; px.expand gives each call a body"
 STRIDES = "the new value has other strides than the old one, and this is observable"
+BORDER = (
+    "it is not proven for {0}, which the program accepts; a Dim with min=2 excludes sizes 0 and 1"
+)
 MEMORY = "the new value would alias other memory than the old one, and this is observable"
 
 

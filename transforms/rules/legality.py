@@ -156,11 +156,7 @@ class Legality:
         values = {node.name: node.meta.get("val") for node in made}
         for root, result in zip(roots, results, strict=True):
             now = values[result.name] if result.name in values else self.draft.value(result.name)
-            # With other strides, an operator may refuse the value, and a reshape may copy where it aliased.
-            if has_other_strides(now, root.meta.get("val")) and is_layout_observed(
-                root, self._others, self.is_changed
-            ):
-                raise Skip(STRIDES)
+            self.check_strides(root, root.meta.get("val"), now)
         if not self.is_acting and self._escaping.isdisjoint([root.name for root in roots]):
             return
         were = [aliased(root.name, inner, self.effects_of, self._is_other_type) for root in roots]
@@ -178,6 +174,16 @@ class Legality:
         are_apart = all(one.isdisjoint(other) for (_, _, one), (_, _, other) in pairs)
         if not are_apart and any(self._is_observed(root.name) for root in roots):
             raise Skip(MEMORY)
+
+    def check_strides(self, root: Node, was: Any, now: Any) -> None:
+        """Check that a value has the strides of the root that it replaces, where this is observable.
+
+        Raises:
+            Skip: it has others.
+        """
+        # With other strides, an operator may refuse the value, and a reshape may copy where it aliased.
+        if has_other_strides(now, was) and is_layout_observed(root, self._others, self.is_changed):
+            raise Skip(STRIDES)
 
     def _is_observed(self, name: str) -> bool:
         # Whether a value escapes, or something in the graph is written.

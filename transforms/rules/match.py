@@ -15,12 +15,13 @@ from attrs import Factory, define, evolve, field, frozen
 from ...ir.arguments import Arg, Ref, thawed
 from ...ir.errors import NamingError, PurefxError, RuleError
 from ...ir.graph import Call, Get, Node, Op, Stack
+from ...ir.inference import Border, FakeValues
 from ...ir.names import did_you_mean, join, nested
 from ...ir.program import Program
 from ...ir.signature import StateMutation
 from ...ir.state import Slot, SlotKind
 from ...ir.torch_private import FAKE_REFUSALS, FakeTensor, unguarded
-from .explanation import SEVERAL, UNCHANGED, Skip
+from .explanation import BORDER, SEVERAL, UNCHANGED, Skip
 from .matching import CHECKS, Found, Search, is_node
 from .pattern import Pattern, Through, arranged, role
 from .trace import KEPT, Operands, Template
@@ -68,7 +69,7 @@ class Notes:
 class Match:
     """A match of a rule: the values of its variables, and the nodes of its operators.
 
-    Conditions on sizes hold where the program's own constraints prove them.
+    Conditions on sizes hold where they are true for all sizes that the program's constraints allow, also 0 and 1.
 
     >>> import torch, purefx as px
     >>> square = px.rule(where=lambda m: m.shape("x") == (2, 2))(lambda x: torch.relu(x)).becomes(lambda m, x: torch.tanh(x))
@@ -86,9 +87,21 @@ class Match:
     variables: Sequence[str] = ()
     """The variables of the rule; None for those of an alternative that did not match."""
     notes: Notes = field(factory=Notes, repr=False)
+    border: Border | None = field(default=None, repr=False)
+    """The sizes 0 and 1 at which the match is looked at again; None for the recorded values."""
     operands: Operands = field(
-        init=False, repr=False, default=Factory(lambda m: Operands(m.scope.fakes), takes_self=True)
+        init=False, repr=False, default=Factory(lambda m: Operands(m.fakes), takes_self=True)
     )
+
+    @property
+    def fakes(self) -> FakeValues:
+        """The domain of the fake values of the match."""
+        fakes: FakeValues = self.scope.fakes if self.border is None else self.border.domain
+        return fakes
+
+    def at(self, border: Border) -> Match:
+        """Return the match with its values at sizes 0 or 1."""
+        return evolve(self, border=border, notes=Notes())
 
     # -- where it is ------------------------------------------------------------------------------------------------------------
 
@@ -165,6 +178,8 @@ class Match:
         value = self._val(arg)
         if value is not None:
             return value
+        if self.border is not None:
+            raise Skip(BORDER.format(self.border))
         if self.scope.draft.is_changed:
             raise Skip(
                 UNCHANGED
@@ -205,6 +220,8 @@ class Match:
     def _val(self, arg: Any) -> Any:
         if type(arg) is not Ref:
             return arg
+        if self.border is not None:
+            return self.border.value(self.scope.name, arg.name)
         known = self.scope.draft.value(arg.name)
         if (
             known is None and len(self.scope.paths) > 1
@@ -372,7 +389,7 @@ class Match:
     def _run(self, what: str, function: Callable[[], Any]) -> Any:
         # The result of a function of the user; None if it depends on a comparison that is not proven.
         try:
-            return unguarded(self.scope.fakes.mode.shape_env, function)
+            return unguarded(self.fakes.mode.shape_env, function)
         except PurefxError:
             raise
         except FAKE_REFUSALS as error:

@@ -255,7 +255,7 @@ def rule(
         pattern: a function that returns the value to replace, or a tuple of values to replace together.
         more: not accepted; pass the replacement to ``becomes``.
         where: a predicate on the match (sizes, dtypes, literals). Comparisons of symbolic sizes that cannot be proven count as
-            false.
+            false. It is called again with the sizes 0 and 1 if the program accepts them.
         keeps_inner: keep inner values of a match for their other users, which recomputes them; otherwise such a match is skipped.
         any_effects: allow a replacement that draws random numbers or is ordered where the pattern is not, or the other way round.
             Neither may write.

@@ -1,6 +1,7 @@
 """``remove_noops``: drop operators whose result equals their operand to the last bit.
 
-A table has a rule for each operator.  Sizes are compared as expressions.  Strides of an input are unknown before the program
+A table has a rule for each operator.  Sizes are compared as expressions, and as numbers at sizes 0 and 1 if the program accepts
+them, because torch records values as if they were at least 2.  Strides of an input are unknown before the program
 runs, so a copy is dropped only if its operand is fresh memory.
 """
 
@@ -12,13 +13,13 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
-from attrs import frozen
+from attrs import evolve, frozen
 
 from ...ir.arguments import Arg, Ref
 from ...ir.effects.declared import NodeEffects
 from ...ir.effects.resolved import program_effects
 from ...ir.graph import Get, Graph, Node, Op
-from ...ir.inference import values_of
+from ...ir.inference import Border, borders_of, values_of
 from ...ir.own_operators import is_boundary
 from ...ir.program import Program
 from ...ir.rewriter import Rewriter
@@ -59,6 +60,8 @@ def remove_noops(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
     - ``clone`` and ``_to_copy`` of fresh memory
     - of fresh memory ``mul`` and ``div`` by one, ``sub`` of zero, and ``add`` of zero to integers (-0.0 + 0 is 0.0)
 
+    Views and copies are dropped if this holds for all sizes that the program accepts, also 0 and 1.
+
     ``detach`` stays, because it ends gradients.  A module that is converted with ``half()`` after lowering lacks casts to float
     that were no-ops before.  A program with regions as nodes (a level of vmap) is unchanged: its fake values have other sizes.
     Written memory is unchanged.  A returned tensor stays distinct from the operand if that is an input, state, or also returned.
@@ -79,11 +82,14 @@ def remove_noops(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
     ['exp', 'neg']
     """
     while True:
-        effects = program_effects(program)
+        effects, borders = program_effects(program), borders_of(program)
         if any(effect.scope != (0, 0) for of in effects.values() for effect in of):
             return program
         result = program.with_graphs(
-            {name: _Walk(program, name, effects[name], fuel).run() for name in program.bottom_up}
+            {
+                name: _Walk(program, name, effects[name], borders, fuel).run()
+                for name in program.bottom_up
+            }
         )
         if result is program:
             return program
@@ -96,9 +102,15 @@ class _Walk:
     """One walk over a graph."""
 
     def __init__(
-        self, program: Program, name: str, effects: Sequence[NodeEffects], fuel: Fuel
+        self,
+        program: Program,
+        name: str,
+        effects: Sequence[NodeEffects],
+        borders: Sequence[Border],
+        fuel: Fuel,
     ) -> None:
         self.name = name
+        self.borders = borders
         self.graph = program.graphs[name]
         self.fuel = fuel
         self.memory = Memory(program, name, effects)
@@ -137,7 +149,8 @@ class _Walk:
         step = _Step(
             self, arguments, source, self.values.get(source.name), self.values.get(node.name)
         )
-        return source if rule(step) else None
+        holds = rule(step) and all(rule(step.at(border, node.name)) for border in self.borders)
+        return source if holds else None
 
     def is_fresh(self, name: str) -> bool:
         """Return whether a value is the result of an operator that allocates memory, in the layout of that operator."""
@@ -177,6 +190,17 @@ class _Step:
     source: Ref
     before: Any
     after: Any
+
+    def at(self, border: Border, name: str) -> _Step:
+        """Return the step of a node at sizes 0 or 1, where its values may have another rank.
+
+        Args:
+            border: the sizes.
+            name: of the node.
+        """
+        graph = self.walk.name
+        before, after = (border.value(graph, one) for one in (self.source.name, name))
+        return evolve(self, before=before, after=after)
 
     def is_alike(self) -> bool:
         """Whether both values are known, and have the same dtype, device, layout and sizes."""
