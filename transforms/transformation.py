@@ -202,12 +202,7 @@ class Transformation:
         >>> len(px.outline.spend(program, fuel).graphs), fuel.labels
         (2, ('cut out a',))
         """
-        a_program(program, self.name, **options)
-        lacking = self.lacks(program.facts) and self.lacks(program.facts | observed(program))
-        if lacking:
-            raise PipelineError(
-                f"{self.name} requires a program that is {lacking!r}, but this one is not; {ADVICE[lacking]}"
-            )
+        self.check_facts(a_program(program, self.name, **options), asked_by=self.name)
         if fuel.limited and not self.takes_fuel:
             raise without_fuel(self.name)
         before = fuel.burnt
@@ -219,6 +214,22 @@ class Transformation:
             return program
         recorded = {**options, "fuel": fuel.burnt - before} if fuel.limited else options
         return self.with_step(program, result, tuple(recorded.items()), whole=not fuel.refused)
+
+    def check_facts(self, program: Program, *, asked_by: str) -> None:
+        """Raise ``PipelineError`` if a fact that it requires does not hold.
+
+        Args:
+            program: the program.
+            asked_by: the function that the user called, for the message.
+
+        >>> import purefx as px
+        >>> px.outline.check_facts(px.Program.of({"": px.Graph((), (), ())}), asked_by="outline")
+        """
+        lacking = self.lacks(program.facts) and self.lacks(program.facts | observed(program))
+        if lacking:
+            raise PipelineError(
+                f"{asked_by} requires a program that is {lacking!r}, but this one is not; {ADVICE[lacking]}"
+            )
 
     def with_step(
         self,

@@ -376,5 +376,5 @@ def test_what_can_not_be_meant_is_refused(
 
 def test_state_has_to_be_sunk() -> None:
     program = px.capture(nn.Linear(2, 2), (torch.ones(1, 2),))
-    with pytest.raises(px.errors.PipelineError, match="split_by_tags requires"):
+    with pytest.raises(px.errors.PipelineError, match="split_balanced requires"):
         px.split_balanced(program, 1)

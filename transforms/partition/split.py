@@ -181,7 +181,7 @@ def split_by_module(program: Program, modules: Mapping[str, str]) -> Program:
         The program as a root that calls the parts.
 
     Raises:
-        PartitionError: a path is not a module, or the order of the parts contradicts the dependencies.
+        PartitionError: a path is not a module, there is no path, or the order of the parts contradicts the dependencies.
         PipelineError: the state of the program is still an input: run ``transform``, or ``sink_state``, first.
 
     >>> import purefx as px
@@ -194,6 +194,11 @@ def split_by_module(program: Program, modules: Mapping[str, str]) -> Program:
     if not isinstance(modules, Mapping):
         raise TypeError(
             f"split_by_module: modules is a mapping from paths of modules to names of parts, not a {type(modules).__name__}"
+        )
+    split_by_tags.check_facts(program, asked_by="split_by_module")
+    if not modules:
+        raise PartitionError(
+            "split_by_module: modules is empty; name the part of at least one path"
         )
     known = module_paths(joined_flat(program)[0])
     for path in modules:
@@ -251,6 +256,7 @@ def split_balanced(program: Program, k: int, *, cost: Cost = "bytes") -> Program
         raise TypeError(
             f"split_balanced: k is the number of parts, an int, not a {type(k).__name__}"
         )
+    split_by_tags.check_facts(program, asked_by="split_balanced")
     flat, _ = joined_flat(program)
     graph = flat.main
     items = [
