@@ -21,6 +21,7 @@ from ...ir.signature import UserInput
 from ...ir.state_changes import copy_value
 from ...ir.validation import Kind, a_program
 from ...ir.verify import check
+from ...transforms import regions_to_bodies
 from ..calls.arguments import CallPlan
 from ..lower import lower
 from .plan import StagePlan, boundaries, check_stages, shared_cells, stage_program
@@ -181,7 +182,12 @@ def lower_stages(
     ties = _ties(plan, programs)
     if state == "share":
         programs = _untied(programs, ties, wanted)
-    made = {number: lower(programs[number], to=to, device=device, state=state) for number in wanted}
+    # Markers set the mode with which the program was traced; bodies restore that of the caller, such as torch.no_grad().
+    runs = {number: regions_to_bodies(programs[number]) for number in wanted}
+    made = {
+        number: lower(program, to=to, device=device, state=state)
+        for number, program in runs.items()
+    }
     users = [formal for formal, spec in program.inputs if type(spec) is UserInput]
     return Stages(
         tuple([part.path for part in plan.chain.parts]),

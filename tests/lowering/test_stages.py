@@ -287,6 +287,26 @@ def test_schedules_that_split_the_backward_train_as_eager(schedule: str, form: A
         assert value.grad is None if theirs is None else torch.equal(value.grad, theirs / 6), slot
 
 
+@pytest.mark.parametrize("form", [px.regions_to_bodies, px.bodies_to_regions])
+@pytest.mark.parametrize("to", ["graph_module", "interpreter"])
+@pytest.mark.parametrize("grad", [True, False], ids=["enable_grad", "no_grad"])
+def test_a_stage_leaves_the_gradient_mode_of_its_caller(grad: bool, to: Any, form: Any) -> None:
+    """Markers of a region set the mode of the trace: they switched gradients on under no_grad."""
+    model, ids = Masked(), torch.randint(10, (2, 3))
+    tags = {"embed": "0", "a": "0", "b": "1", "c": "2"}
+    stages = px.lower_stages(form(split(model, tags, ids)), to=to)
+    with torch.set_grad_enabled(grad):
+        wanted = model(ids)
+        for _ in range(2):
+            values: Any = (ids,)
+            for stage in stages:
+                values = stage(*values)
+                values = values if isinstance(values, tuple) else (values,)
+                assert torch.is_grad_enabled() is grad
+            assert values[0].requires_grad is grad
+            assert torch.equal(values[0], wanted)
+
+
 def told(
     stages: px.Stages, **options: Any
 ) -> list[list[tuple[tuple[int, ...], torch.dtype, bool]]]:
