@@ -6,14 +6,15 @@ Callers of a body determine which of its inputs and state alias, so a body that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import torch
+from attrs import frozen
 
 from ..ir.effects.declared import NodeEffects
 from ..ir.effects.resolved import UnionFind, item_of, slot_storage, storages, unpacked_calls
-from ..ir.graph import Graph, Node, Op
+from ..ir.graph import Get, Graph, Node, Op
 from ..ir.inference import agrees, described
 from ..ir.program import Program
 from ..ir.signature import StateInput
@@ -88,6 +89,22 @@ class Memory:
     def find(self, name: str) -> object:
         """Return the set that a value is in."""
         return self.sets.find(name)
+
+    def replace(self, made: Iterable[tuple[str, NodeEffects]], results: Mapping[str, str]) -> None:
+        """Add new values with their effects, and let results take the place of other values.
+
+        Args:
+            made: the new values; none of them writes.
+            results: the value that each replaced value becomes.
+        """
+        for name, effect in made:
+            keys = [slot_storage(self.program, slot) for slot in effect.aliases_slots]
+            for key in (*effect.aliases, *keys):
+                self.sets.join(name, key)
+        for old, result in results.items():
+            self.sets.join(result, old)
+        self.written = set(map(self.sets.find, self.written))
+        self.outside = set(map(self.sets.find, self.outside))
 
     def touched(self, effect: NodeEffects) -> set[object]:
         """Return the sets that a node writes, or completes."""
@@ -234,41 +251,83 @@ def output_aliases(graph: Graph, aliases: Callable[[str], Iterable[str]]) -> set
     return found
 
 
+@frozen
+class Aliases:
+    """The memory that a value may have: of values and state outside of some nodes, or allocated by one of them."""
+
+    outside: frozenset[object]
+    """Values and state from outside of the nodes."""
+    views: tuple[Node, ...]
+    """The nodes on the way, which alias or may alias an operand."""
+    values: frozenset[object]
+    """All values on the way, and those outside."""
+    owned: frozenset[tuple[str, int | None]]
+    """The nodes that may allocate the memory, each with the number of one of its results, or None for all."""
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether the value aliases its base in every run."""
+        return all(map(is_view, self.views))
+
+    def shares(self, owned: Iterable[tuple[str, int | None]]) -> frozenset[tuple[str, int | None]]:
+        """Return those of some allocations that may be the memory of this value."""
+        return frozenset([one for one in owned if any(is_overlap(one, own) for own in self.owned)])
+
+
+def is_overlap(one: tuple[str, int | None], other: tuple[str, int | None]) -> bool:
+    """Return whether two allocations may be the same: separate results of one operator are not.
+
+    >>> is_overlap(("y", 0), ("y", 1)), is_overlap(("y", 0), ("y", None)), is_overlap(("y", None), ("z", None))
+    (False, True, False)
+    """
+    return one[0] == other[0] and (one[1] == other[1] or None in (one[1], other[1]))
+
+
 def aliased(
     result: str,
     among: Sequence[Node],
     effects_of: Callable[[Node], NodeEffects],
     copies: Callable[[Node], bool],
-) -> tuple[set[object], list[Node], set[object]]:
-    """Return what a result may alias: values and state from outside of some nodes, the nodes on the way, and all values.
+) -> Aliases:
+    """Return what a result may alias.
 
     Args:
         result: the name of a value.
-        among: the nodes.
+        among: the nodes to follow; other values are outside.
         effects_of: returns the effects of a node.
         copies: returns whether a node that may alias an operand allocates memory.
 
     >>> from purefx.ir import Ref
     >>> y = Node("y", Op("toy.view"), (Ref("x"),))
-    >>> aliased("y", [y], lambda node: NodeEffects(aliases=("x",)), lambda node: False)[0]
-    {'x'}
+    >>> found = aliased("y", [y], lambda node: NodeEffects(aliases=("x",)), lambda node: False)
+    >>> set(found.outside), set(found.owned)
+    ({'x'}, {('y', None)})
     """
     nodes = {node.name: node for node in among}
-    todo, seen, outside, views = [result], set[object](), set[object](), list[Node]()
+    todo: list[tuple[str, int | None]] = [(result, None)]
+    seen, outside, views = set[tuple[str, int | None]](), set[object](), dict[str, Node]()
+    owned = set[tuple[str, int | None]]()
     while todo:
-        name = todo.pop()
+        value = name, _ = todo.pop()
         if name not in nodes:
             outside.add(name)
-        elif name not in seen:
-            seen.add(name)
-            effects = effects_of(nodes[name])
-            outside.update([("state", slot) for slot in effects.aliases_slots])
-            if effects.aliases and not copies(nodes[name]):
-                views.append(nodes[name])
-                todo += effects.aliases
+            continue
+        if value in seen:
+            continue
+        seen.add(value)
+        node = nodes[name]
+        effects, item = effects_of(node), item_of(node)
+        outside.update([("state", slot) for slot in effects.aliases_slots])
+        is_aliasing = bool(effects.aliases) and not copies(node)
+        if is_aliasing:
+            views[name] = node
+            todo += [item] if item is not None else [(each, None) for each in effects.aliases]
+        if type(node.do) is not Get and not (is_aliasing and is_view(node)):
+            owned.add(value)
     # Several results of one operator do not alias each other.
-    wholes = {node.projection[0] for node in views if node.projection is not None}
-    return outside, views, (outside | seen) - wholes
+    wholes = {node.projection[0] for node in views.values() if node.projection is not None}
+    values = (outside | {name for name, _ in seen}) - wholes
+    return Aliases(frozenset(outside), tuple(views.values()), frozenset(values), frozenset(owned))
 
 
 def state_of_inputs(program: Program) -> dict[str, int]:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 import purefx as px
 from purefx.laws.rules import check_rule
 from purefx.laws.tiers import share
-from tests.transforms.test_rules import Plain, X, of, rewritten
+from tests.transforms.test_rules import Plain, X, assert_equal, of, rewritten
 
 Function = Callable[..., Any]
 
@@ -49,7 +51,7 @@ def test_results_in_a_region_and_outside_of_it_have_no_place() -> None:
     assert both(program) is program
 
 
-def test_inner_values_stay_for_others_unless_they_use_a_result() -> None:
+def test_inner_values_stay_for_others_and_use_the_new_results() -> None:
     kept = of(
         _halves,
         lambda m, x: (x.split(2, -1)[0].clamp_min(0), x.split(2, -1)[1].tanh().clone()),
@@ -61,9 +63,10 @@ def test_inner_values_stay_for_others_unless_they_use_a_result() -> None:
         lambda m, x: (y := x.sin().clone(), y.neg().tanh()),
         keeps_inner=True,
     )
-    assert rewritten(
+    for names in rewritten(
         behind, lambda m, x: ((y := x.sin()) * 2, (z := y.neg()).tanh() * 2, z * 3), X
-    ) == [[], []]
+    ):
+        assert (names.count("aten.sin.default"), names.count("aten.neg.default")) == (1, 2)
     assert (
         rewritten(behind, lambda m, x: ((y := x.sin()) * 2, y.neg().tanh() * 2), X)[0].count(
             "aten.clone.default"
@@ -97,3 +100,123 @@ CHECKED: dict[str, tuple[px.Rule, dict[str, Any]]] = {
 def test_laws(name: str) -> None:
     rule, options = CHECKED[name]
     assert check_rule(rule, examples=share(12), **options).changed >= 6
+
+
+def added(x: Tensor, r: Tensor) -> Any:
+    s = x + r
+    return torch.sin(s.to(torch.float64)) * 2, s
+
+
+def added_once(m: px.Match, x: Tensor, r: Tensor) -> Any:
+    s = torch.add(x, r)
+    return torch.sin(s.to(torch.float64)) * 2, s
+
+
+ADDED = of(added, added_once, once=True)
+KEPT = of(added, added_once, once=True, keeps_inner=True)
+ONE = of(
+    lambda x, r: torch.sin((x + r).to(torch.float64)) * 2,
+    lambda m, x, r: torch.sin(torch.add(x, r).to(torch.float64)) * 2,
+    once=True,
+    keeps_inner=True,
+)
+
+
+def cast_of_a_result(m: Any, x: Tensor, r: Tensor) -> Any:
+    s = x + r
+    return torch.sin(s.to(torch.float64)) * 2, s
+
+
+def cast_of_an_operand(m: Any, x: Tensor, r: Tensor) -> Any:
+    s = x + r
+    wide = x.to(torch.float64)
+    return torch.sin(s.to(torch.float64)) * 2, s, wide
+
+
+def cast_kept(m: Any, x: Tensor, r: Tensor) -> Any:
+    s = x + r
+    wide = s.to(torch.float64)
+    return torch.sin(wide) * 2, s * 3, wide.neg()
+
+
+def asserted(m: Any, x: Tensor, r: Tensor) -> Any:
+    s = x + r
+    torch._assert_async((x > -100).all(), "small")
+    return torch.sin(s.to(torch.float64)) * 2, s
+
+
+def drawn(m: Any, x: Tensor, r: Tensor) -> Any:
+    s = x + r
+    noise = functional.dropout(r, 0.0, True)
+    return torch.sin(s.to(torch.float64)) * 2, s, noise
+
+
+def counted(m: Any, x: Tensor, r: Tensor) -> Any:
+    s = x + r
+    m.seen.add_(1)
+    return torch.sin(s.to(torch.float64)) * 2, s
+
+
+def operand_written(m: Any, x: Tensor, r: Tensor) -> Any:
+    s = x + r
+    x.add_(1)
+    return torch.sin(s.to(torch.float64)) * 2, s
+
+
+def result_written(m: Any, x: Tensor, r: Tensor) -> Any:
+    s = x + r
+    wide = s.to(torch.float64)
+    s.add_(1)
+    return torch.sin(wide) * 2, s
+
+
+BETWEEN: dict[str, tuple[px.Rule, Function, int]] = {
+    "the cast of a result is asserted": (ADDED, cast_of_a_result, 1),
+    "the cast of an operand is asserted": (ADDED, cast_of_an_operand, 1),
+    "the cast stays": (KEPT, cast_kept, 1),
+    "the cast stays for others without being kept": (ADDED, cast_kept, 0),
+    "one result, and its operand stays": (ONE, cast_of_a_result, 1),
+    "an assertion of the user": (ADDED, asserted, 1),
+    "a draw": (ADDED, drawn, 1),
+    "a write to other memory": (ADDED, counted, 1),
+    "a write to an operand": (ADDED, operand_written, 0),
+    "a write to a result": (ADDED, result_written, 0),
+}
+
+
+@pytest.mark.parametrize("name", BETWEEN)
+def test_only_nodes_that_conflict_with_a_match_bar_it(name: str) -> None:
+    rule, function, count = BETWEEN[name]
+    model = Plain(function)
+    program = px.import_ep(torch.export.export(copy.deepcopy(model), (X, X + 1)))
+    for each in (program, px.transform(program)):
+        report = rule.explain(each)
+        assert len(report.replaced) == count
+        assert not px.verify(report.program, infer=True)
+        assert_equal(px.lower(px.transform(report.program)), model, (X, X + 1))
+
+
+def test_an_assertion_of_a_result_stays_behind_an_operand_that_comes_late() -> None:
+    def late(m: Any, x: Tensor, r: Tensor) -> Any:
+        s = x + r
+        wide = s.to(torch.float64)
+        return m.up.weight.sum() * torch.sin(wide), s
+
+    def scaled(x: Tensor, r: Tensor, w: Tensor) -> Any:
+        s = x + r
+        return w * torch.sin(s.to(torch.float64)), s
+
+    rule = of(
+        scaled,
+        lambda m, x, r, w: (w * torch.sin((s := torch.add(x, r)).to(torch.float64)), s),
+        once=True,
+    )
+    model = Plain(late)
+    flat = px.import_ep(torch.export.export(copy.deepcopy(model), (X, X + 1)))
+    for program in (flat, px.transform(flat)):
+        result = rule(program)
+        assert result is not program and not px.verify(result, infer=True)
+        names = [node.do.name for node in result.main.nodes if type(node.do) is px.Op]
+        assert names.count("aten._assert_tensor_metadata.default") == 1
+        assert names.index("aten.sum.default") < names.index("aten.add.Tensor")
+    assert_equal(px.lower(px.transform(rule(flat))), model, (X, X + 1))

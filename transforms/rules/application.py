@@ -170,6 +170,11 @@ class Sweep:
         for path, place in zip(self.paths, cycle(places)):  # one serves all instances
             self.pending.change(path, place.notes.added, place.notes.dropped)
         draft.insert(notes.nodes, notes.before)
+        draft.move(notes.moved, notes.before)
+        self.legality.note_replacement(
+            notes.nodes,
+            {old.name: new.name for old, new in zip(roots, notes.results, strict=True)},
+        )
         made = {node.name: id(root_of(node.do)) for node in notes.nodes}
         self._present.update(made.values())
         for result in notes.results:
@@ -232,7 +237,7 @@ class Sweep:
     def _replace(self, rule: Any, place: Match, names: Names) -> None:
         # Note the replacement of a match.
         found, notes, legality = place.found, place.notes, self.legality
-        notes.inner, notes.before = legality.place_of(found, keeps_inner=rule.keeps_inner)
+        legality.note_place(notes, found, keeps_inner=rule.keeps_inner)
         if not place.holds(rule.where):
             raise Skip(CONDITION)
         template, sources = self._template(rule, place)
@@ -248,11 +253,11 @@ class Sweep:
         if type(root.do) is Call:
             check_call(place, nodes)
         if place.found is not found:
-            notes.inner, notes.before = legality.place_of(place.found, keeps_inner=rule.keeps_inner)
+            legality.note_place(notes, place.found, keeps_inner=rule.keeps_inner)
         if [result.name for result in results] == [old.name for old in roots]:
             raise Skip(UNCHANGED)
         legality.check_effects(rule.name, place, nodes, any_effects=rule.any_effects)
-        legality.check_memory(roots, place.found.distinct, nodes, results)
+        legality.check_memory(roots, tuple(notes.inner.values()), nodes, results)
         for border in self.work.borders:
             several = results_at(border, rule, place, template, sources)
             for old, result, (was, now) in zip(roots, results, several, strict=True):

@@ -110,6 +110,10 @@ class Draft:
         """Return the names of the current users of a value."""
         return self._users[name] if name in self._users else self.source.users.get(name, ())
 
+    def is_returned(self, name: str) -> bool:
+        """Return whether the graph returns a value."""
+        return name in self._returned
+
     def is_used_beyond(self, name: str, nodes: Collection[str]) -> bool:
         """Return whether the graph returns a value, or a node outside of some uses it."""
         return name in self._returned or any(user not in nodes for user in self.users(name))
@@ -146,6 +150,15 @@ class Draft:
             self._at[node.name] = at
             for name in node.refs():
                 self._own(name)[node.name] = None
+
+    def move(self, names: Iterable[str], before: str) -> None:
+        """Move current nodes, in order, to the place before another one."""
+        for name in names:
+            at, old = self._at.get(before, before), self._at.get(name, name)
+            self.made.setdefault(old, [old]).remove(name)
+            there = self.made.setdefault(at, [at])
+            there.insert(there.index(before), name)
+            self._at[name] = at
 
     def add_origin(self, name: str, origin: Meta) -> None:
         """Add the origin of a match to a node or an input that replaces it."""

@@ -6,35 +6,46 @@ values and these cannot stay, or if the replacement would alias other memory.  O
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
 import torch
+from attrs import frozen
 
 from ...ir.analysis.numbers import computed_of
 from ...ir.arguments import Ref
 from ...ir.effects.declared import NodeEffects
 from ...ir.effects.dependencies import dependencies
-from ...ir.effects.resolved import resolver
+from ...ir.effects.resolved import item_of, resolver
 from ...ir.errors import RuleError
 from ...ir.forks import cached_property
 from ...ir.graph import Graph, Node, Op, place_of
 from ...ir.program import Program
 from ..dispatch import is_check
 from ..memory import (
+    Aliases,
     Memory,
     aliased,
     computes,
     has_other_strides,
     is_layout_observed,
-    is_view,
-    output_aliases,
 )
 from .draft import Draft
 from .explanation import BETWEEN, MEMORY, STRIDES, TWO_NODES, Skip
-from .match import Match
+from .match import Match, Notes
 from .matching import Found, operands_of
+
+
+@frozen
+class Spot:
+    """Where to insert a replacement."""
+
+    before: str
+    """The node to insert it before."""
+    moved: tuple[str, ...] = ()
+    """Assertions and inner values that use its results and stand before its operands; they move behind it."""
+
 
 DETACH = "aten.detach_.default"
 """Writes the autograd state of a tensor, but not its contents."""
@@ -68,11 +79,7 @@ class Legality:
         }
         if not acting:
             return True
-        # The inputs of a body may alias anything.
-        if self.name != self.program.root and any(
-            effects.scope != (0, 0) or self._sets.reaches_outside(effects)
-            for effects in acting.values()
-        ):
+        if self._may_reach_callers([*acting.values()]):
             return False
         # A node between may write to a view of an inner value that stays.
         written = {
@@ -92,10 +99,11 @@ class Legality:
             for number in self._after[position[name]]
             if number < last
         ]
-        return all(
-            other.name in inner or (name in other.refs() and not self.acts(other))
-            for name, other in between
-        )
+        return all(other.name in inner or self._only_uses(other, name) for name, other in between)
+
+    def _only_uses(self, user: Node, name: str) -> bool:
+        # Whether a node must come after a value only because it uses the value.
+        return name in user.refs() and (is_check(user) or not self.acts(user))
 
     def is_changed(self, name: str) -> bool:
         """Return whether a node writes to the memory of a value."""
@@ -157,23 +165,54 @@ class Legality:
         for root, result in zip(roots, results, strict=True):
             now = values[result.name] if result.name in values else self.draft.value(result.name)
             self.check_strides(root, root.meta.get("val"), now)
-        if not self.is_acting and self._escaping.isdisjoint([root.name for root in roots]):
+        if not self.is_acting and not any(self.escapes(root.name) for root in roots):
             return
-        were = [aliased(root.name, inner, self.effects_of, self._is_other_type) for root in roots]
-        are = [
-            aliased(result.name, made, self.effects_of, self._is_other_type) for result in results
-        ]
-        for root, (before, old, _), (after, new, _) in zip(roots, were, are, strict=True):
-            # Operators that may or may not alias do so in the same runs only if they are the same operators.
-            is_certain = all(map(is_view, (*old, *new))) or list(map(_code, old)) == list(
-                map(_code, new)
-            )
-            if (before != after or (before and not is_certain)) and self._is_observed(root.name):
+        were = [self._aliased(root.name, inner) for root in roots]
+        are = [self._aliased(result.name, (*made, *inner)) for result in results]
+        for root, before, after in zip(roots, were, are, strict=True):
+            is_other = before.outside != after.outside
+            if before.outside and not _is_certain(before, after):
+                is_other = True
+            if is_other and self._is_observed(root.name):
                 raise Skip(MEMORY)
         pairs = [*combinations(were, 2), *combinations(are, 2)]
-        are_apart = all(one.isdisjoint(other) for (_, _, one), (_, _, other) in pairs)
+        are_apart = all(one.values.isdisjoint(other.values) for one, other in pairs)
         if not are_apart and any(self._is_observed(root.name) for root in roots):
             raise Skip(MEMORY)
+        self._check_kept(roots, inner, were, are)
+
+    def _check_kept(
+        self,
+        roots: Sequence[Node],
+        inner: Sequence[Node],
+        were: Sequence[Aliases],
+        are: Sequence[Aliases],
+    ) -> None:
+        # Inner values that stay share memory with the results as before.  What they compute from a result, they compute from
+        # the new one, so the memory of results is left out.
+        by_name = {node.name: node for node in inner}
+        root_names = {root.name for root in roots}
+        computed = [node for node in inner if node.name not in root_names]
+        kept = self._kept(by_name, root_names)
+        for observer in [each for name in kept for each in self._observers(name, by_name)]:
+            owned = self._aliased(observer.name, (*computed, observer)).owned
+            for root, before, after in zip(roots, were, are, strict=True):
+                shared = before.shares(owned)
+                is_other = shared != after.shares(owned)
+                if shared and not _is_certain(before, after):
+                    is_other = True
+                if is_other and self._is_pair_observed(root.name, observer.name, by_name):
+                    raise Skip(MEMORY)
+
+    def _observers(self, name: str, inner: Mapping[str, Node]) -> list[Node]:
+        # A value that stays, or its results if the other users select them.
+        users = self._others(name, inner)
+        if users and not self.draft.is_returned(name) and all(map(item_of, users)):
+            return users
+        return [inner[name]]
+
+    def _aliased(self, name: str, among: Sequence[Node]) -> Aliases:
+        return aliased(name, among, self.effects_of, self._is_other_type)
 
     def check_strides(self, root: Node, was: Any, now: Any) -> None:
         """Check that a value has the strides of the root that it replaces, where this is observable.
@@ -187,7 +226,26 @@ class Legality:
 
     def _is_observed(self, name: str) -> bool:
         # Whether a value escapes, or something in the graph is written.
-        return name in self._escaping or (self.is_acting and bool(self._sets.written))
+        return self.escapes(name) or (self.is_acting and bool(self._sets.written))
+
+    def _is_pair_observed(self, one: str, other: str, without: Collection[str]) -> bool:
+        # Whether a write to one of two values may reach the other: in this graph, or by the caller, who has both.
+        # The other one may escape through nodes that stay.
+        if self.is_acting and any(map(self._sets.is_written, (one, other))):
+            return True
+        return self.escapes(one) and self.escapes(other, without)
+
+    def note_replacement(self, made: Sequence[Node], results: Mapping[str, str]) -> None:
+        """Note the memory of new nodes: what wrote a replaced value writes the value that it becomes.
+
+        Args:
+            made: the new nodes.
+            results: the value that each replaced value becomes.
+        """
+        if self.is_acting:
+            changed = self._changed
+            self._sets.replace([(node.name, self.effects_of(node)) for node in made], results)
+            self._changed = frozenset(map(self._sets.find, changed))
 
     def _is_other_type(self, node: Node) -> bool:
         # Whether it casts to another dtype, which allocates memory.
@@ -240,33 +298,40 @@ class Legality:
                     found[before].add(after)
         return found
 
-    @cached_property
-    def _escaping(self) -> set[str]:
-        # The returned values, and all values that share memory with them.
-        nodes = self.graph.by_name
-        return output_aliases(
-            self.graph, lambda name: self.effects_of(nodes[name]).aliases if name in nodes else ()
-        )
+    def escapes(self, name: str, without: Collection[str] = ()) -> bool:
+        """Return whether the graph returns a value, or a value that may alias it.
+
+        Args:
+            name: the value.
+            without: users to leave out.
+        """
+        todo, seen = [name], {name, *without}
+        while todo:
+            here = todo.pop()
+            if self.draft.is_returned(here):
+                return True
+            for user in self._others(here):
+                if user.name not in seen and here in self.effects_of(user).aliases:
+                    seen.add(user.name)
+                    todo.append(user.name)
+        return False
 
     # -- the place of a replacement ---------------------------------------------------------------------------------------------
 
-    def place_of(self, found: Found, *, keeps_inner: bool) -> tuple[dict[str, Node], str]:
-        """Return the nodes to remove with a match if nothing else uses them, and the node to insert the replacement before.
+    def note_place(self, notes: Notes, found: Found, *, keeps_inner: bool) -> None:
+        """Note the nodes to remove with a match if nothing else uses them, and where to insert the replacement.
 
         Args:
-            found: the match.
+            notes: the notes of the match.
+            found: its nodes.
             keeps_inner: whether to keep inner values for their other users.
 
         Raises:
             Skip: there is no place for it.
         """
         inner = self._inner(found)
-        kept = [
-            name
-            for name in inner
-            if name not in found.root_names and self.draft.is_used_beyond(name, inner)
-        ]
-        may_stay = self._may_stay(found, inner, kept)
+        kept = self._kept(inner, found.root_names)
+        may_stay = self._may_stay(inner, kept)
         if kept and not (keeps_inner and may_stay):
             users = {
                 name: ", ".join([user.name for user in self._others(name, inner)]) or "the caller"
@@ -277,27 +342,81 @@ class Legality:
             raise Skip(f"other nodes use its inner values: {uses}{advice}")
         if not self.is_one(found):
             raise Skip(TWO_NODES)
-        before = self._spot(found, inner)
-        if before is None:
+        spot = self._spot(found, inner)
+        if spot is None:
             raise Skip(BETWEEN)
-        return inner, before
+        notes.inner, notes.before, notes.moved = inner, spot.before, spot.moved
 
-    def _spot(self, found: Found, inner: Mapping[str, Node]) -> str | None:
+    def _spot(self, found: Found, inner: Mapping[str, Node]) -> Spot | None:
         # The node to insert the replacement before: the last of the match; with several results, maybe an earlier one.
+        root = found.nodes[0].name
         if not found.several:
-            return found.nodes[0].name if self._is_movable(inner, found.nodes[0].name) else None
-        span = self.draft.span(inner, found.nodes[0].name)
-        if any(self.acts(node) for node in span if node.name not in inner):
+            return Spot(root) if self._is_movable(inner, root) else None
+        span, operands = self.draft.span(inner, root), operands_of(found)
+        position = {node.name: number for number, node in enumerate(span)}
+        # Behind all operands, and before the users of the results.  Assertions, and inner values that stay, move behind it.
+        after = [position[name] + 1 for name in operands if name in position]
+        users = self._users_of_results(found, inner, span)
+        first = min([position[name] for name in users], default=len(span) - 1)
+        place = max([first, *after])
+        moved = [name for name in users if position[name] < place]
+        if any(name not in inner and not is_check(self.draft.nodes[name]) for name in moved):
             return None
-        # Before the first other user of a result, and after all operands.
-        roots, used = found.root_names, operands_of(found)
-        users = [
-            number
-            for number, node in enumerate(span)
-            if node.name not in inner and not roots.isdisjoint(node.refs())
-        ]
-        place = users[0] if users else len(span) - 1
-        return None if any(node.name in used for node in span[place:]) else span[place].name
+        if not operands.isdisjoint(moved) or not self._is_free(span, inner, place, moved):
+            return None
+        return Spot(span[place].name, tuple(moved))
+
+    def _users_of_results(
+        self, found: Found, inner: Mapping[str, Node], span: Sequence[Node]
+    ) -> list[str]:
+        # The nodes that stay and are computed from a result, in order; inner values that others use are among them.
+        roots = found.root_names
+        own = {name: node for name, node in inner.items() if name not in roots}
+        staying = computed_of(self._kept(inner, roots), own)
+        computed, users = set(roots), list[str]()
+        for node in span:
+            is_staying = node.name not in inner or (node.name in own and node.name in staying)
+            if is_staying and not computed.isdisjoint(node.refs()):
+                computed.add(node.name)
+                users.append(node.name)
+        return users
+
+    def _is_free(
+        self, span: Sequence[Node], inner: Collection[str], place: int, moved: Collection[str]
+    ) -> bool:
+        # Whether the nodes of a match, and some behind them, can move to one place.  Assertions of types do not bar it.
+        acting = [node for node in span if self.acts(node) and not is_check(node)]
+        between = [node for node in acting if node.name not in inner]
+        if not between:
+            return True  # only data must be in order
+        if len(between) < len(acting) or any(node.name in moved for node in between):
+            return False
+        if any(node.name not in self.graph.position for node in span):
+            return False  # the dependencies of new nodes are unknown until the next walk
+        effects = [self.effects_of(node) for node in between]
+        if self._may_reach_callers(effects):
+            return False
+        touched = {key for each in effects for key in self._sets.touched(each)}
+        if not touched.isdisjoint([self._sets.find(name) for name in (*inner, *moved)]):
+            return False
+        rank = {node.name: 0 if at < place else 3 for at, node in enumerate(span)}
+        rank |= dict.fromkeys(inner, 1) | dict.fromkeys(moved, 2)
+        return all(rank[node.name] <= rank[after.name] for node, after in self._conflicts(span))
+
+    def _conflicts(self, span: Sequence[Node]) -> Iterator[tuple[Node, Node]]:
+        # The pairs of nodes that must stay in order, but for assertions and the users of a value.
+        numbers = {self.graph.position[node.name]: node for node in span}
+        for number, node in numbers.items():
+            for later in self._after[number] & numbers.keys():
+                user = numbers[later]
+                if not (is_check(node) or is_check(user) or self._only_uses(user, node.name)):
+                    yield node, user
+
+    def _may_reach_callers(self, effects: Sequence[NodeEffects]) -> bool:
+        # The inputs of a body may alias anything.
+        return self.name != self.program.root and any(
+            each.scope != (0, 0) or self._sets.reaches_outside(each) for each in effects
+        )
 
     def _inner(self, found: Found) -> dict[str, Node]:
         # The nodes of a match, with assertions on the types of inner values and unused results of them, unless an inner value
@@ -314,15 +433,26 @@ class Legality:
                   if not any(self.draft.is_used_beyond(name, removable) for name in check.refs())}  # fmt: skip
         return matched | unused
 
-    def _may_stay(self, found: Found, inner: Mapping[str, Node], kept: Sequence[str]) -> bool:
-        # Whether inner values can stay for their other users: these do not act, and the values are not computed from results.
+    def _kept(self, inner: Mapping[str, Node], roots: Collection[str]) -> list[str]:
+        # The inner values that others use; they stay with what they are computed from.
+        return [
+            name for name in inner if name not in roots and self.draft.is_used_beyond(name, inner)
+        ]
+
+    def _may_stay(self, inner: Mapping[str, Node], kept: Sequence[str]) -> bool:
+        # Whether inner values can stay for their other users: these do not act.
         users = [user for name in kept for user in self._others(name, inner)]
-        if any(self.acts(user) and not is_check(user) for user in users):
-            return False
-        return not found.several or found.root_names.isdisjoint(computed_of(kept, inner))
+        return not any(self.acts(user) and not is_check(user) for user in users)
 
     def _others(self, name: str, inner: Collection[str] = ()) -> list[Node]:
         return [self.draft.nodes[user] for user in self.draft.users(name) if user not in inner]
+
+
+def _is_certain(before: Aliases, after: Aliases) -> bool:
+    # Operators that may or may not alias do so in the same runs only if they are the same operators.
+    if before.is_certain and after.is_certain:
+        return True
+    return list(map(_code, before.views)) == list(map(_code, after.views))
 
 
 def _code(node: Node) -> Node:

@@ -54,6 +54,8 @@ class Notes:
     """The nodes to remove if nothing else uses them."""
     before: str = ""
     """The node before which to insert the new nodes."""
+    moved: Sequence[str] = ()
+    """The users of the results to move behind the new nodes."""
     nodes: Sequence[Node] | None = None
     """The new nodes; None if the match is skipped."""
     results: Sequence[Ref] = ()
