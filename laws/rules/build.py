@@ -369,6 +369,8 @@ def _hit(
             for _ in range(pick("steps", (1, 2)))
         ]
     for number, node in enumerate(found.nodes):
+        if is_cast(node) and pick("asserted", (False, False, True)):
+            _assert_type(flow, known[node.refs()[0]])
         if not flow.put(node, known):
             return []
         for _ in range(places.count(number)):
@@ -376,12 +378,58 @@ def _hit(
     finite.update(
         [(known[name].node.name, 1.0) for name in found.finite if type(known.get(name)) is Value]
     )
+    if found.keeps_inner and (kept := pick("kept", KEPT)):
+        results = [known[name] for name in found.results]
+        return _kept(flow, pick, kept, results, [known[node.name] for node in found.nodes])
     end = pick("end", (0,) * 10 + (0, 1, 2, 3, 4))
     return [
         used
         for result in found.results
         for used in _ended(flow, end, known[result], known[next(iter(found.nodes)).name])
     ]
+
+
+KEPT = ("",) * 7 + ("returned", "result written", "view written", "inner written")
+"""What becomes of an inner value that a rule keeps: the caller gets it, or a write to one value may reach another."""
+
+
+def _kept(
+    flow: PatternFlow, pick: Pick, kept: str, results: Sequence[Value], values: Sequence[Any]
+) -> list[Value]:
+    # The outputs of a match with an inner value that stays: one nearest to the results first.
+    inner = [one for one in values if type(one) is Value and one not in results][::-1]
+    if not inner:
+        return [*results]
+    stays = inner[pick("inner", range(len(inner))) % len(inner)]
+    result = results[pick("result", range(len(results)))]
+    if kept == "returned" or "writes" in flow.barred:
+        return [*results, stays]
+    written = {"result written": result, "inner written": stays}.get(kept)
+    if written is None and "views" not in flow.barred:
+        written = flow.emit(aten.unsqueeze.default, result, 0, of=result)
+    if written is not None:
+        flow.emit(aten.add_.Tensor, written, 1, of=written)
+    outputs = [flow.emit(aten.mul.Tensor, one, 2) for one in (*results, stays)]
+    return [one for one in outputs if one is not None]
+
+
+def is_cast(node: Node) -> bool:
+    """Return whether torch.export writes an assertion of the type of its operand before a node.
+
+    >>> is_cast(Node("y", op_of(aten.to.dtype), (Ref("x"), torch.float64)))
+    True
+    """
+    return type(node.do) is Op and node.do.name in CASTS and bool(node.refs())
+
+
+CASTS = frozenset({f"aten.to.{name}" for name in ("dtype", "device", "dtype_layout", "other")})
+"""Operators before which torch.export asserts the type of the operand."""
+
+
+def _assert_type(flow: PatternFlow, value: Any) -> None:
+    if type(value) is Value:
+        target = aten._assert_tensor_metadata.default
+        flow.node(target, (value,), {"dtype": value.kind.dtype}, None)
 
 
 def _ended(flow: PatternFlow, end: int, result: Value, first: Any) -> list[Value]:

@@ -34,7 +34,7 @@ from ..law import FUEL, GENERIC, Case, Law, Transform, law, memory
 from ..provenance import provenance
 from ..tiers import share
 from ..values import recorded_values
-from .build import drawn_around, simplest
+from .build import KEPT, drawn_around, is_cast, simplest
 from .instances import Instance, instances
 
 EXAMPLES = 50
@@ -66,6 +66,24 @@ VARIED: tuple[dict[str, Any], ...] = (
 
 SECONDS = 10.0
 """The time for shrinking."""
+
+
+def further(hit: Instance, number: int) -> list[dict[str, Any]]:
+    """Return choices for further small programs: with kept inner values, and with the assertions of torch.export.
+
+    Args:
+        hit: a pattern on operands.
+        number: selects the inner value.
+    """
+    found: list[dict[str, Any]] = []
+    inner = len(hit.nodes) - len(hit.results)
+    if hit.keeps_inner and inner > 0:
+        kinds = list(filter(None, KEPT))
+        found.append({"kept": kinds[number % len(kinds)], "inner": number // len(kinds) % inner})
+    if any(map(is_cast, hit.nodes)):
+        found.append({"asserted": True})
+    return found
+
 
 ADVICE = (
     "Pass operands for its variables, operands=lambda draw: (torch.ones(2, 3), ...), or programs that it rewrites,\n"
@@ -232,7 +250,7 @@ def check_rule(
     small = [
         simplest(hit, **choices)
         for number, hit in enumerate(hits)
-        for choices in ({}, VARIED[number % len(VARIED)])
+        for choices in ({}, VARIED[number % len(VARIED)], *further(hit, number))
     ]
     test([case for each in small if (case := prepared(each))], ASKED_ALL // 4)
     cases: list[Case] = []

@@ -541,6 +541,8 @@ class Instance:
     variables: tuple[str, ...] = ()
     sources: Mapping[str, str] = {}
     """Tensors that must be constants ("constant"), of the pattern or for the rule, or be read from the state ("read")."""
+    keeps_inner: bool = False
+    """Whether the rule keeps inner values for their other users."""
 
     def __repr__(self) -> str:
         shown = [
@@ -663,7 +665,9 @@ def instances(
             assignment = pytree.tree_map(
                 lambda one: evolve(one, finite=finite or one.finite), found
             )
-            yield instance_of(way if way.chosen else rule.written, assignment, rule.variables)
+            pattern = way if way.chosen else rule.written
+            made = instance_of(pattern, assignment, rule.variables)
+            yield made and evolve(made, keeps_inner=rule.keeps_inner)
 
 
 def _given(rule: Any, operands: Any, number: int) -> list[Assignment]:
