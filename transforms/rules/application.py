@@ -163,9 +163,9 @@ class Sweep:
             or not self.fuel.burn("apply", rule.name, "at", root.name, graph=self.name)
         ):
             return None
-        self.hits.add(
-            rule.name, root, roots if rule.keeps_inner else first.found.distinct, notes.nodes
-        )
+        gone = roots if rule.keeps_inner else first.found.distinct
+        self.hits.add(rule.name, root, gone, notes.nodes, self.paths)
+        self.work.matched.add(id(rule))
         self.has_tensors |= any(map(has_constants, notes.nodes))
         for path, place in zip(self.paths, cycle(places)):  # one serves all instances
             self.pending.change(path, place.notes.added, place.notes.dropped)
@@ -225,7 +225,7 @@ class Sweep:
         except Exception as error:
             is_skipped = rule.is_shipped or self.work.explains
             if isinstance(error, Skip) or (is_skipped and isinstance(error, PurefxError)):
-                self.left.append(Left(rule.name, found.nodes[0], str(error), self.name))
+                self._leave(rule, place, error)
                 return place
             where = f"at {place_of(found.nodes[0])}" + (
                 f" in the body {self.name!r}" if self.name else ""
@@ -233,6 +233,16 @@ class Sweep:
             error.add_note(f"in rule {rule.name}, {where}")
             raise
         return place
+
+    def _leave(self, rule: Any, place: Match, error: Exception) -> None:
+        # Note a skipped match, unless rules made its nodes: the reader does not know these.
+        found, is_error = place.found, not (isinstance(error, Skip) or rule.is_shipped)
+        if not is_error and any(node.name in self.hits.made for node in found.nodes):
+            return
+        self.work.matched.add(id(rule))
+        is_alone = place.notes.by_instance
+        modules = (self.paths[place.instance],) if is_alone else self.paths
+        self.left.append(Left(rule.name, found.nodes[0], str(error), self.name, modules))
 
     def _replace(self, rule: Any, place: Match, names: Names) -> None:
         # Note the replacement of a match.
@@ -295,6 +305,8 @@ class Application:
         self.is_top_down, self.fuel = rules.is_top_down, fuel
         self.left: dict[str, list[Left]] = {}
         """The matches that the last walk over each graph skipped."""
+        self.matched: set[int] = set()
+        """The rules that matched nodes of the given program, by id."""
         self.by_id = {
             id(root): several for root, several in rules.index.items()
         }  # the hash of an operator of torch is slow

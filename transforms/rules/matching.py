@@ -142,7 +142,7 @@ class Search:
             case "through":
                 yield from self._through(part, value, found)
             case _:  # a list
-                if (pairs := _paired(part, value)) is not None:
+                if (pairs := pairs_of_lists(part, value)) is not None:
                     yield from self._all(pairs, found)
 
     def _variable(self, name: str, value: Arg, found: Found) -> Iterator[Found]:
@@ -189,20 +189,24 @@ class Search:
         orders = operator_of(part).orders.get(id(target), ())
         if not any(orders):
             return [[] for _ in orders]  # one with any arguments, or none
-        if node.name not in self._arguments:
-            is_item = target is operator.getitem
-            found = (
-                dict(enumerate(node.args))
-                if is_item
-                else arranged(target, node.args, dict(node.kwargs))
-            )
-            self._arguments[node.name] = compared(found or {})
-        arguments = self._arguments[node.name]
+        arguments = self.arguments_of(node)
         return (
             [[(each, arguments[name]) for name, each in order.items()] for order in orders]
             if arguments
             else []
         )
+
+    def arguments_of(self, node: Node) -> Mapping[Any, Any]:
+        """Return the arguments of a node by parameter, by number for ``getitem``; none if they do not fit the schema."""
+        if node.name not in self._arguments:
+            target = root_of(node.do)
+            found = (
+                dict(enumerate(node.args))
+                if target is operator.getitem
+                else arranged(target, node.args, dict(node.kwargs))
+            )
+            self._arguments[node.name] = compared(found or {})
+        return self._arguments[node.name]
 
     def _all(self, pairs: Pairs, found: Found) -> Iterator[Found]:
         # Match the pairs in order, with backtracking.
@@ -306,8 +310,12 @@ def _same(key: Any, value: Any, found: Found) -> Iterator[Found]:
         yield found
 
 
-def _paired(part: Sequence[Part], value: Any) -> Pairs | None:
-    # Pair the items of two lists; `*rest` matches any number of items.
+def pairs_of_lists(part: Sequence[Part], value: Any) -> Pairs | None:
+    """Return the pairs of the items of two lists, where ``*rest`` matches any number of items; None if the lengths differ.
+
+    >>> pairs_of_lists([1, 2], [3, 4]), pairs_of_lists([1], [3, 4])
+    ([(1, 3), (2, 4)], None)
+    """
     if not isinstance(value, list | tuple):
         return None
     kinds = [*map(role, part)]

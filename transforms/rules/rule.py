@@ -19,9 +19,10 @@ from ...ir.program import Program
 from ...ir.validation import a_function, a_program
 from ..transformation import UNLIMITED, Fuel, Transformation
 from .application import Application
-from .explanation import Explanation
+from .explanation import Explanation, together
 from .match import Match
 from .matching import check_results, needs, roots_of
+from .near_misses import near_misses
 from .pattern import Pattern, pattern_at, role, variables_of
 
 LAWS = (
@@ -105,6 +106,8 @@ class RuleSet(Value):
     def explain(self, program: Program) -> Explanation:
         """Return the replaced and the skipped matches, with the reason for each skipped one.
 
+        For a rule that matched nothing it has the nearest place, and the first difference from the pattern.
+
         Args:
             program: any valid program; it is not changed.
 
@@ -121,8 +124,9 @@ class RuleSet(Value):
         work = Application(a_program(program, "explain"), self, UNLIMITED, explains=True)
         made = work.run()
         replaced = tuple([hit for each in work.hits.values() for hit in each.found])
-        left = dict.fromkeys([each for name in made.order for each in work.left.get(name, ())])
-        return Explanation(made, replaced, tuple(left))
+        left = together([each for name in made.order for each in work.left.get(name, ())])
+        rest = [each for each in self.rules if id(each) not in work.matched]
+        return Explanation(made, replaced, left, near_misses(program, rest))
 
     @cached_property
     def transformation(self) -> Transformation:
