@@ -146,7 +146,7 @@ def build(recipe: Recipe, barred: Collection[str] = ()) -> tuple[ExportedProgram
     ['x', 'neg', 'output']
     """
     style = Style(is_functional=recipe.style in (3, 5, 7), is_strict=recipe.style > 3)
-    flow = MenuFlow(torch.fx.Graph(), style, barred)
+    flow = MenuFlow(torch.fx.Graph(), style, barred, smallest=recipe.smallest)
     given, state = users(recipe.inputs, is_dynamic=recipe.is_dynamic), windows(recipe.slots)
     specs = _inputs(flow, state, given)
     flow.run(visits(recipe.items))
@@ -165,7 +165,7 @@ def build(recipe: Recipe, barred: Collection[str] = ()) -> tuple[ExportedProgram
         graph=flow.graph,
         graph_signature=ExportGraphSignature(specs, [spec for _, spec in results]),
         state_dict={window.name: window.tensor for window in state if window.is_saved},
-        range_constraints=ranges() if recipe.is_dynamic else {},
+        range_constraints=ranges(recipe.smallest) if recipe.is_dynamic else {},
         module_call_graph=[ModuleCallEntry("", entry), *(ModuleCallEntry(path) for path in PATHS)],
         constants={window.name: window.tensor for window in state if not window.is_saved},
         verifiers=[Verifier if flow.style.is_functional else TrainingIRVerifier],
@@ -192,9 +192,6 @@ def _inputs(flow: Flow, state: Sequence[Window], given: Users) -> list[InputSpec
             flow.given.append(Value(node, kind, object()))
         specs.append(InputSpec(InputKind.USER_INPUT, argument, None))
     return specs
-
-
-CALLS = 3
 
 
 @frozen(eq=False)
@@ -230,7 +227,8 @@ def exported_programs(barred: frozenset[str] = frozenset()) -> st.SearchStrategy
     """
 
     def exported(recipe: Recipe) -> Exported:
-        ep, users = build(narrowed(recipe, barred), barred)
-        return Exported(ep, tuple(users.call(number) for number in range(CALLS)), recipe)
+        narrow = narrowed(recipe, barred)
+        ep, users = build(narrow, barred)
+        return Exported(ep, users.calls(narrow.sizes), recipe)
 
     return recipes().map(exported)

@@ -43,6 +43,9 @@ class Kind:
         return self  # all fake values have one mode
 
 
+ASSUMED = 2
+"""The smallest size that torch assumes when it traces a dynamic one."""
+
 REFUSED = Kind("refused", None)
 """The result of an operator that does not accept its operands."""
 
@@ -223,6 +226,8 @@ class Flow:
         self.is_body = is_body
         self.style = style
         self.frames: Frames = ()
+        self.smallest = ASSUMED
+        """The lower bound of the dynamic size."""
         self.values: list[Value] = []
         """Results that are tensors, the latest last."""
         self.given: list[Value] = []

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from ...ir.torch_private import resolve_operator
-from .flow import Flow, Frames, Kind, Style, Value, combine, infer
+from .flow import ASSUMED, Flow, Frames, Kind, Style, Value, combine, infer
 
 Entry = Callable[[Flow, int, int], object]
 
@@ -36,6 +36,12 @@ VIEWS: tuple[tuple[Any, ...], ...] = (
     (aten.lift.default,), (aten.data.default,), (aten.lift_fresh.default,),
 )  # fmt: skip
 """Operators whose results share memory with their operand, and their arguments; the schemas of the last three omit effects."""
+SQUEEZES: tuple[tuple[Any, ...], ...] = (
+    (aten.squeeze.dim, 0), (aten.squeeze.default,), (aten.squeeze.dims, [0]),
+)  # fmt: skip
+"""Operators that drop a dimension of size 1, and their arguments."""
+RESTORES = (aten.reshape.default, aten.view.default)
+"""Operators that restore it."""
 BEHIND_LINEAR = (
     (aten.relu.default, ()), (aten.gelu.default, ()), (aten.softmax.int, (-1,)), (aten.silu.default, ()),
     (aten.layer_norm.default, ([4],)), (aten.relu.default, ()), (aten.dropout.default, (0.5, False)),
@@ -64,6 +70,12 @@ ON_CPU: dict[str, Any] = {"device": torch.device("cpu"), "pin_memory": False}
 
 def _is_float(value: Value) -> bool:
     return value.kind.dtype is torch.float32
+
+
+def _is_small(flow: Flow, value: Value, dim: int) -> bool:
+    # Whether a dimension may have the size 0 or 1, where a part of two rows and the maximum do not exist.
+    dims = value.kind.dims
+    return flow.smallest < ASSUMED and len(dims) > 0 and not dims[dim].isdigit()
 
 
 def _target(flow: Flow, first: int, second: int) -> Value | None:
@@ -132,6 +144,8 @@ def _several(flow: Flow, first: int, second: int) -> None:
         flow.emit(aten.split.Tensor, a, 2, -1, of=a)
     elif kind == 1:
         flow.emit(aten.unbind.int, a, -1, of=a)
+    elif a.kind.dims and _is_small(flow, a, 0):
+        return
     elif kind == 2 and size.isalnum() and size != "0":
         # Real empty tensors have no maximum, and a computed size may be zero.
         flow.emit(aten.max.dim, a, 0)
@@ -223,8 +237,29 @@ def _random_write(flow: Flow, first: int, second: int) -> None:
 
 def _view(flow: Flow, first: int, second: int) -> None:
     a, (target, *args) = flow.value(first), VIEWS[(first + second) % len(VIEWS)]
+    if target is aten.slice.Tensor and a.kind.dims and _is_small(flow, a, -1):
+        return
     if len(a.kind.dims) < 3:  # values do not get larger without end
         flow.emit(target, a, *args, of=a)
+
+
+def _restored(flow: Flow, first: int, second: int) -> bool:
+    # Squeeze rows that may be one, and restore them: at size 1 both do something, although torch records that they do not.
+    rows = flow.find(first, lambda value: _is_small(flow, value, 0) and _is_rows(value))
+    squeeze, *args = SQUEEZES[second % len(SQUEEZES)]
+    known = len(flow.values)
+    made = rows and flow.emit(squeeze, rows, *args, of=rows)
+    if made and second > 3:
+        made = flow.emit(aten.abs.default, made)
+    del flow.values[known:]  # at size 1 they have another rank
+    if not made or rows is None:
+        return False
+    sizes = [-1, *map(int, rows.kind.dims[1:])]
+    return bool(flow.emit(RESTORES[first % len(RESTORES)], made, sizes, of=made))
+
+
+def _is_rows(value: Value) -> bool:
+    return all(map(str.isdigit, value.kind.dims[1:]))
 
 
 def _through_view(flow: Flow, first: int, second: int) -> None:
@@ -235,6 +270,8 @@ def _through_view(flow: Flow, first: int, second: int) -> None:
     place: tuple[int, ...] = (0, 0, 2)
     if second < 4:
         window, scatter, place = aten.select.int, aten.select_scatter.default, (0, second % 2)
+    if _is_small(flow, target, 0):
+        return
     part = flow.emit(window, target, *place, of=target)
     if part is None:
         return
@@ -333,7 +370,7 @@ def _region(flow: Flow, first: int, second: int) -> None:
     if p is None or q is None:
         return
     writes = second % 4 == 1 and not flow.style.is_functional and p.is_writable and p.kind.is_plain
-    views = second % 4 == 2 and len(p.kind.dims) > 0
+    views = second % 4 == 2 and len(p.kind.dims) > 0 and not _is_small(flow, p, 0)
     number = 1 if writes else 2 if views else second % 2 * 3
     body, kinds = _region_body(number, flow.style, flow.frames, p.kind, q.kind)
     held = flow.body(f"submod_{len(flow.modules)}", body)
@@ -409,12 +446,22 @@ DOING: Mapping[str, tuple[Entry, ...]] = {
 class MenuFlow(Flow):
     """A flow that chooses from the menu, without the entries of some features."""
 
-    def __init__(self, graph: torch.fx.Graph, style: Style, barred: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        graph: torch.fx.Graph,
+        style: Style,
+        barred: Collection[str] = (),
+        *,
+        smallest: int = ASSUMED,
+    ) -> None:
         super().__init__(graph, style)
+        self.smallest = smallest
         gone = {entry for what in barred for entry in DOING.get(what, ())}
         self.kinds = [number for number, entry in enumerate(MENU) if entry not in gone]
 
     def item(self, node: Any) -> None:
         """Write the operators of one drawn node."""
         kind = node.kind if node.kind in self.kinds else self.kinds[node.kind % len(self.kinds)]
-        MENU[kind](self, node.first, node.second)
+        is_view = MENU[kind] in DOING["views"]
+        if not (is_view and _restored(self, node.first, node.second)):
+            MENU[kind](self, node.first, node.second)

@@ -89,7 +89,7 @@ class _Running(MenuFlow):
     """A flow that runs its nodes; the node of a value is a tensor."""
 
     def __init__(self, tree: Root, given: Sequence[Value], frames: Any = ()) -> None:
-        super().__init__(torch.fx.Graph(), EAGER)
+        super().__init__(torch.fx.Graph(), EAGER, smallest=tree.recipe.smallest)
         self.given += given
         self.frames = frames
         self.path = frames[-1][0] if frames else ""
@@ -335,7 +335,7 @@ def _root(names: tuple[str, ...], keywords: frozenset[str]) -> type[Root]:
 
 @frozen
 class ModuleTree(PrintedWhole):
-    """A generated module, with the arguments of three consecutive calls.
+    """A generated module, with the arguments of consecutive calls.
 
     >>> tree = ModuleTree(Recipe((), (NodeRecipe(9, 0, 0),), (), 0, 0, False))
     >>> [name for name, _ in tree.build().named_modules()], len(tree.calls), tree.dynamic_shapes
@@ -358,8 +358,8 @@ class ModuleTree(PrintedWhole):
 
     @property
     def calls(self) -> Calls:
-        """Return the arguments of three calls, new ones each time."""
-        found = [self.users.call(number) for number in range(3)]
+        """Return the arguments of several calls, new ones each time."""
+        found = self.users.calls(self.recipe.sizes)
         for leaf in pytree.tree_leaves(found) if self.grads else ():
             if isinstance(leaf, torch.Tensor) and leaf.is_floating_point():
                 leaf.requires_grad_()
@@ -370,7 +370,7 @@ class ModuleTree(PrintedWhole):
         """Return the argument of ``torch.export.export``; None when all sizes are static."""
         if not self.recipe.is_dynamic:
             return None
-        rows = {0: torch.export.Dim("n", min=2, max=16)}
+        rows = {0: torch.export.Dim("n", min=self.recipe.smallest, max=16)}
         args, kwargs = self._arguments(
             [rows if kind.dims[1:] == ("4",) else None for _, kind in self.users.leaves]
         )

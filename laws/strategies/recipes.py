@@ -18,7 +18,7 @@ from torch.export.graph_signature import InputKind
 from ...ir.expression import Sym
 from ...ir.names import is_below
 from ...ir.torch_private import pytree, symbolic_range
-from .flow import Frames, Kind, number_kind, size, tensor_kind
+from .flow import ASSUMED, Frames, Kind, number_kind, size, tensor_kind
 
 Drawn = TypeVar("Drawn")
 
@@ -95,6 +95,20 @@ class Recipe(PrintedWhole):
     style: int
     """Training IR or functional; the format of stacks."""
     is_dynamic: bool
+
+    @property
+    def smallest(self) -> int:
+        """The lower bound of the dynamic size: 0, 1 or 2."""
+        return (2, 1, 2, 0)[self.inputs // 6 % 4] if self.is_dynamic else ASSUMED
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The dynamic size in each call; the first is that of the export, so at least 2."""
+        return SIZES if self.smallest == ASSUMED else (5, *range(self.smallest, 4))
+
+
+SIZES = (2, 4, 6)
+"""The dynamic size in each call, where its range starts at 2."""
 
 
 def _node(number: int) -> NodeRecipe:
@@ -354,23 +368,33 @@ class Users:
     names: tuple[str, ...]
     """The argument names of the original ``forward``."""
 
-    def call(self, number: int) -> tuple[Any, ...]:
-        """Return the leaves of a call."""
-        return tuple(_leaf(kind, number, index) for index, (_, kind) in enumerate(self.leaves))
+    def calls(self, sizes: Sequence[int] = SIZES) -> tuple[tuple[Any, ...], ...]:
+        """Return the leaves of several calls.
+
+        Args:
+            sizes: the dynamic size in each call.
+        """
+        kinds = [kind for _, kind in self.leaves]
+        return tuple(
+            [
+                tuple([_leaf(kind, call, size, index) for index, kind in enumerate(kinds)])
+                for call, size in enumerate(sizes)
+            ]
+        )
 
 
-def _leaf(kind: Kind, call: int, index: int) -> Any:
+def _leaf(kind: Kind, call: int, size: int, index: int) -> Any:
     if kind.dtype is None:
         return kind.val
-    sizes = [int(dim) if dim.isdigit() else 2 + 2 * call for dim in kind.dims]
+    sizes = [int(dim) if dim.isdigit() else size for dim in kind.dims]
     numbers = torch.arange(1.0, 1.0 + torch.Size(sizes).numel()).reshape(sizes)
     return torch.sin(numbers * (1 + call) + index).to(kind.dtype)
 
 
 @cache
-def ranges() -> dict[Any, Any]:
+def ranges(smallest: int = ASSUMED) -> dict[Any, Any]:
     """Return the range of the dynamic size."""
-    found = symbolic_range(Sym(str(size())), 2, 8)
+    found = symbolic_range(Sym(str(size())), smallest, 8)
     return dict([found]) if found else {}
 
 
