@@ -220,3 +220,16 @@ def test_an_assertion_of_a_result_stays_behind_an_operand_that_comes_late() -> N
         assert names.count("aten._assert_tensor_metadata.default") == 1
         assert names.index("aten.sum.default") < names.index("aten.add.Tensor")
     assert_equal(px.lower(px.transform(rule(flat))), model, (X, X + 1))
+
+
+def test_a_rule_ends_if_only_an_unused_result_would_change() -> None:
+    def sine(x: Tensor, r: Tensor) -> Any:
+        s = x + r
+        return torch.sin(s) * 2, s
+
+    rule = of(sine, lambda m, x, r: (torch.sin(r + x) * 2.0, x - (-r)))
+    found = rewritten(rule, lambda m, x, r: ((s := x + r).sin() * 2, s), X, X + 1)
+    assert [names.count("aten.sub.Tensor") for names in found] == [1, 1]
+    unused = of(sine, lambda m, x, r: ((s := torch.add(x, r)).sin() + s.sin(), s))
+    found = rewritten(unused, lambda m, x, r: (x + r).sin() * 2, X, X + 1)
+    assert all("aten.mul.Tensor" not in names for names in found)

@@ -266,6 +266,7 @@ class Sweep:
             legality.note_place(notes, place.found, keeps_inner=rule.keeps_inner)
         if [result.name for result in results] == [old.name for old in roots]:
             raise Skip(UNCHANGED)
+        legality.check_progress(place.found, notes.inner, nodes, results)
         legality.check_effects(rule.name, place, nodes, any_effects=rule.any_effects)
         legality.check_memory(roots, tuple(notes.inner.values()), nodes, results)
         for border in self.work.borders:

@@ -93,6 +93,7 @@ STRIDES = "the new value has other strides than the old one, and this is observa
 BORDER = (
     "it is not proven for {0}, which the program accepts; a Dim with min=2 excludes sizes 0 and 1"
 )
+SAME = "nothing else uses some of its results, and the replacement computes the others as before"
 MEMORY = "the new value would alias other memory than the old one, and this is observable"
 
 

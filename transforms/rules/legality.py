@@ -6,7 +6,7 @@ values and these cannot stay, or if the replacement would alias other memory.  O
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -32,9 +32,10 @@ from ..memory import (
     is_layout_observed,
 )
 from .draft import Draft
-from .explanation import BETWEEN, MEMORY, STRIDES, TWO_NODES, Skip
+from .explanation import BETWEEN, MEMORY, SAME, STRIDES, TWO_NODES, Skip
 from .match import Match, Notes
 from .matching import Found, operands_of
+from .pattern import is_commutative
 
 
 @frozen
@@ -148,6 +149,30 @@ class Legality:
             f"{rule} at {place_of(place.root)}: the match {mine}, but the replacement\n{theirs};\n"
             "both must have the same effects, and neither may write: declare them with px.declare, or pass any_effects=True"
         )
+
+    def check_progress(
+        self,
+        found: Found,
+        inner: Mapping[str, Node],
+        made: Sequence[Node],
+        results: Sequence[Ref],
+    ) -> None:
+        """Check that a replacement of several results changes one of them that is used; otherwise rules would not terminate.
+
+        Raises:
+            Skip: it computes the used results as before, and other results are unused.
+        """
+        gone = {*inner} - self._staying(inner, found.root_names).keys()
+        pairs = zip(found.roots, results, strict=True)
+        used = [pair for pair in pairs if self.draft.is_used_beyond(pair[0].name, gone)]
+        if not used or len(used) == len(found.roots):
+            return
+        codes: dict[str, Ref] = {}
+        span = self.draft.span(inner, found.nodes[0].name)
+        before = _numbered([node for node in span if node.name in inner], codes)
+        after = _numbered(made, codes)
+        if all(before[root.name] == after.get(result.name) for root, result in used):
+            raise Skip(SAME)
 
     def check_memory(
         self,
@@ -370,12 +395,10 @@ class Legality:
         self, found: Found, inner: Mapping[str, Node], span: Sequence[Node]
     ) -> list[str]:
         # The nodes that stay and are computed from a result, in order; inner values that others use are among them.
-        roots = found.root_names
-        own = {name: node for name, node in inner.items() if name not in roots}
-        staying = computed_of(self._kept(inner, roots), own)
-        computed, users = set(roots), list[str]()
+        staying = self._staying(inner, found.root_names)
+        computed, users = set(found.root_names), list[str]()
         for node in span:
-            is_staying = node.name not in inner or (node.name in own and node.name in staying)
+            is_staying = node.name not in inner or node.name in staying
             if is_staying and not computed.isdisjoint(node.refs()):
                 computed.add(node.name)
                 users.append(node.name)
@@ -439,6 +462,12 @@ class Legality:
             name for name in inner if name not in roots and self.draft.is_used_beyond(name, inner)
         ]
 
+    def _staying(self, inner: Mapping[str, Node], roots: Collection[str]) -> dict[str, Node]:
+        # The inner values that others use, and those that they are computed from up to the results.
+        own = {name: node for name, node in inner.items() if name not in roots}
+        computed = computed_of(self._kept(inner, roots), own)
+        return {name: node for name, node in own.items() if name in computed}
+
     def _may_stay(self, inner: Mapping[str, Node], kept: Sequence[str]) -> bool:
         # Whether inner values can stay for their other users: these do not act.
         users = [user for name in kept for user in self._others(name, inner)]
@@ -453,6 +482,17 @@ def _is_certain(before: Aliases, after: Aliases) -> bool:
     if before.is_certain and after.is_certain:
         return True
     return list(map(_code, before.views)) == list(map(_code, after.views))
+
+
+def _numbered(nodes: Iterable[Node], codes: dict[str, Ref]) -> dict[str, Ref]:
+    # A number for the value of each node; equal ones are computed by the same operators of the same operands.
+    known: dict[str, Ref] = {}
+    for node in nodes:
+        code = _code(node.using(known))
+        if type(code.do) is Op and not code.kwargs and is_commutative(code.do):
+            code = code.evolve(args=(*sorted(code.args[:2], key=repr), *code.args[2:]))
+        known[node.name] = codes.setdefault(str(code), Ref(f"%{len(codes)}"))
+    return known
 
 
 def _code(node: Node) -> Node:

@@ -480,6 +480,17 @@ COMMUTING: Mapping[str, tuple[str, str]] = {"transpose": ("dim0", "dim1"), **dic
 """Operators that commute in two parameters."""
 
 
+def is_commutative(do: Op) -> bool:
+    """Return whether the first two arguments of an operator commute.
+
+    >>> from ...ir.operators import op_of
+    >>> is_commutative(op_of(torch.ops.aten.add.Tensor)), is_commutative(op_of(torch.ops.aten.sub.Tensor))
+    (True, False)
+    """
+    one, _ = COMMUTING.get(do.name.split(".")[1], ("", "")) if "." in do.name else ("", "")
+    return one == "self" and do.name.startswith("aten.")
+
+
 def _orders(name: str, parts: Mapping[str, Part]) -> list[Mapping[str, Part]]:
     # The arguments in each order of the operands; numbers first, which differ sooner than operators.
     one, other = COMMUTING.get(name, ("", ""))
