@@ -25,6 +25,7 @@ from ...ir.persistent import pmap
 from ...ir.program import Program
 from ...ir.signature import Constraints, Range, Signature, TensorType, UserInput, UserOutput
 from ...ir.state import Slot, SlotKind, State
+from ...ir.torch_private import resolve_operator
 from ...ir.verify import verify
 from ...transforms import infer, lift_state
 from ..evaluate import evaluate, written_state
@@ -426,10 +427,12 @@ CASTS = frozenset({f"aten.to.{name}" for name in ("dtype", "device", "dtype_layo
 """Operators before which torch.export asserts the type of the operand."""
 
 
+ASSERT_TYPE: Any = resolve_operator("aten", "_assert_tensor_metadata", "default")
+
+
 def _assert_type(flow: PatternFlow, value: Any) -> None:
     if type(value) is Value:
-        target = aten._assert_tensor_metadata.default
-        flow.node(target, (value,), {"dtype": value.kind.dtype}, None)
+        flow.node(ASSERT_TYPE, (value,), {"dtype": value.kind.dtype}, None)
 
 
 def _ended(flow: PatternFlow, end: int, result: Value, first: Any) -> list[Value]:

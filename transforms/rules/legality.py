@@ -270,7 +270,7 @@ class Legality:
         if self.is_acting:
             changed = self._changed
             self._sets.replace([(node.name, self.effects_of(node)) for node in made], results)
-            self._changed = frozenset(map(self._sets.find, changed))
+            self._changed = frozenset([self._sets.find(key) for key in changed])
 
     def _is_other_type(self, node: Node) -> bool:
         # Whether it casts to another dtype, which allocates memory.
