@@ -104,3 +104,17 @@ def test_numbers_that_are_drawn_while_a_replacement_is_written_are_refused() -> 
         relu(lambda m, x: x.sin() * m.call(torch.ops.aten.rand, [2, 4]), any_effects=True)(tree())
     )
     assert not torch.equal(module(X), module(X))
+
+
+def test_a_refusal_of_effects_names_the_option_that_helps() -> None:
+    writing = [lambda m, x: x.add_(1), lambda m, x: torch.relu(x).mul_(2)]
+    for replacement in writing:
+        for options in ({}, {"any_effects": True}):
+            with pytest.raises(RuleError) as caught:
+                relu(replacement, **options)(program())
+            words = str(caught.value)
+            assert "also with any_effects=True" in words and "px.from_fx_pass" in words
+    with pytest.raises(RuleError) as caught:
+        relu(lambda m, x: torch.rand_like(x))(program())
+    assert str(caught.value).endswith("or pass any_effects=True")
+    assert "from_fx_pass" not in str(caught.value)

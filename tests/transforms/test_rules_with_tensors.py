@@ -247,3 +247,41 @@ def test_a_replacement_that_returns_random_numbers_draws_them_in_the_program() -
     drawn = px.rule(lambda x: torch.relu(x), any_effects=True)
     module = px.lower(drawn.becomes(lambda m, x: torch.rand(3, 4))(program))
     assert not torch.equal(module(X), module(X))
+
+
+CALLS: dict[str, Function] = {
+    "the old value": lambda m: m.call(aten.exp.default, m.value),
+    "the old value, twice": lambda m: m.call(aten.add.Tensor, m.value, other=m.value),
+    "the old value in the function": lambda m: m.call(lambda: m.value + 0),
+    "an argument in the function": lambda m: m.call(lambda: m.arguments["self"] + m.value),
+    "a call in the function": lambda m: m.call(lambda: m.call(aten.exp.default, m.value)),
+    "an operator of the program": lambda m: m.call(px.op(aten.exp.default), m.value),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_call_accepts_each_value_of_the_match(name: str) -> None:
+    program = px.import_ep(torch.export.export(nn.ReLU(), (X,)))
+    result = px.rule(at=aten.relu, once=True)(CALLS[name])(program)
+    assert px.verify(result) == ()
+    old = X.relu()
+    wanted = {
+        "the old value, twice": old + old,
+        "the old value in the function": old,
+        "an argument in the function": X + old,
+    }.get(name, old.exp())
+    torch.testing.assert_close(px.lower(result)(X), wanted)
+
+
+def test_a_call_accepts_the_argument_that_a_variable_matched() -> None:
+    class Joined(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.cat([x.exp(), x])
+
+    program = px.import_ep(torch.export.export(Joined(), (X,)))
+    rule = px.rule(lambda x, y: torch.cat([x, y]), once=True).becomes(
+        lambda m, x, y: m.call(aten.cat.default, [y, x]) + m.call(aten.sum.default, m["x"])
+    )
+    result = rule(program)
+    wanted = torch.cat([X, X.exp()]) + X.exp().sum()
+    torch.testing.assert_close(px.lower(result)(X), wanted)

@@ -51,6 +51,14 @@ class Spot:
 DETACH = "aten.detach_.default"
 """Writes the autograd state of a tensor, but not its contents."""
 
+WRITING = (
+    "neither may write, also with any_effects=True: compute a new value, or edit the graph in an fx pass\n"
+    "(px.from_fx_pass)"
+)
+OTHER_EFFECTS = (
+    "both must have the same effects: declare them with px.declare, or pass any_effects=True"
+)
+
 
 class Legality:
     """The legality checks of one graph.
@@ -147,7 +155,7 @@ class Legality:
         mine, theirs = (" and ".join(each) or "is pure" for each in (was, becomes))
         raise RuleError(
             f"{rule} at {place_of(place.root)}: the match {mine}, but the replacement\n{theirs};\n"
-            "both must have the same effects, and neither may write: declare them with px.declare, or pass any_effects=True"
+            f"{WRITING if writes else OTHER_EFFECTS}"
         )
 
     def check_progress(

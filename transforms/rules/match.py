@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from attrs import Factory, define, evolve, field, frozen
 
-from ...ir.arguments import Arg, Ref, thawed
+from ...ir.arguments import Arg, Items, Ref, thawed
 from ...ir.errors import NamingError, PurefxError, RuleError
 from ...ir.graph import Call, Get, Node, Op, Stack
 from ...ir.inference import Border, FakeValues
@@ -408,10 +408,16 @@ class Match:
 
         Args:
             op: an operator without a torch function, such as one of your libraries, or one that makes a tensor.
-            args: positional arguments.
+            args: positional arguments; ``m.value`` and ``m["x"]`` are the values that they name.
             kwargs: keyword arguments.
         """
-        return self.operands.called(op, *args, **kwargs)
+        given = [self._passed(arg) for arg in args]
+        named = {key: self._passed(arg) for key, arg in kwargs.items()}
+        return self.operands.called(op.target if type(op) is Op else op, *given, **named)
+
+    def _passed(self, arg: Any) -> Any:
+        # `m["x"]` is the argument of a node; an operator accepts its operand.
+        return self.operand(arg) if isinstance(arg, Ref | Items) else arg
 
     def parameter(self, name: str, value: torch.Tensor) -> Any:
         """Add a parameter to the module of the match, and return it; it is trainable if its dtype allows.

@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -174,7 +174,8 @@ class Operands:
             for each in operand if isinstance(operand, list | tuple) else [operand]:
                 self.by_id[id(each)] = source
             if self.recorder is not None:
-                self.recorder.operand(operand)
+                with self.paused():
+                    self.recorder.operand(operand)
         return self.by_source[source]
 
     def of_state(self, source: Source, tensor: torch.Tensor) -> Any:
@@ -191,9 +192,15 @@ class Operands:
         finally:
             self.is_called = False
 
-    def paused(self) -> Any:
-        """Run operators without recording them."""
-        return nullcontext() if self.recorder is None else self.recorder.paused()
+    @contextmanager
+    def paused(self) -> Generator[None]:
+        """Run operators without recording them, also within ``called``."""
+        is_called, self.is_called = self.is_called, False
+        try:
+            with nullcontext() if self.recorder is None else self.recorder.paused():
+                yield
+        finally:
+            self.is_called = is_called
 
     def traced(self, function: Callable[[], Any], count: int) -> Template:
         """Record the operators that a function calls on operands.
