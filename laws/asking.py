@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from contextlib import suppress
+import warnings
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
 from functools import lru_cache, wraps
 from typing import Any
 
@@ -102,6 +103,18 @@ def watched(transform: Callable[..., Any]) -> Callable[..., Program]:
         return result
 
     return checked
+
+
+@contextmanager
+def unwarned() -> Generator[None]:
+    """Ignore warnings about generated programs: the user of a checker did not write these and cannot mend them.
+
+    >>> import warnings
+    >>> with warnings.catch_warnings(action="error"), unwarned():
+    ...     warnings.warn("about a generated program")
+    """
+    with warnings.catch_warnings(action="ignore"):
+        yield
 
 
 PURE = next(law for law in GENERIC if law.name == "pure")
@@ -263,7 +276,8 @@ class Source:
 
     def cases(self) -> list[Case]:
         """Return the drawn cases, the same ones each time."""
-        drawn = _drawn(self.strategy, self.count, self.number, self.longest)
+        with unwarned():
+            drawn = _drawn(self.strategy, self.count, self.number, self.longest)
         return [evolve(case, tolerance=self.tolerance) for case in drawn if case is not None]
 
     def smallest(self, transform: Transform, law: Law) -> LawBroken | None:
@@ -284,7 +298,7 @@ class Source:
                 raise
 
         # hypothesis reports the place or flakiness; our error has the program.
-        with suppress(LawBroken, PipelineError, Flaky, _TimeIsUp):
+        with unwarned(), suppress(LawBroken, PipelineError, Flaky, _TimeIsUp):
             draw(
                 self.strategy,
                 holds,

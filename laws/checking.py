@@ -24,7 +24,7 @@ from ..ir.validation import is_function, kind_of
 from ..ir.verify import check
 from ..lowering.calls.arguments import CallPlan
 from ..transforms.pipeline import as_step
-from .asking import LawBroken, Source, assert_law, is_changed, name_of, size_of
+from .asking import LawBroken, Source, assert_law, is_changed, name_of, size_of, unwarned
 from .evaluate import Tolerance
 from .law import GENERIC, Case, Law, Transform
 from .strategies import STAGES, Stage
@@ -173,16 +173,17 @@ def check_transformation(
     if (error := first_broken(yours, transform, checked)) is not None:
         raise error.with_traceback(None) from None
     # All stages of a tier share their drawn programs.
-    drawn = [
-        evolve(case, tolerance=limits) for case in drawn_cases(tier, stage, count, source.number)
-    ]
     try:
-        theirs = ask(transform, checked, drawn)
+        with unwarned():
+            drawn = drawn_cases(tier, stage, count, source.number)
+            theirs = ask(transform, checked, [evolve(case, tolerance=limits) for case in drawn])
     except PipelineError as error:
         raise PipelineError(
             f"{error}. The programs are of stage={stage!r}; pass a stage that it accepts"
         ) from error
-    if (error := first_broken(theirs, transform, checked, source)) is not None:
+    with unwarned():
+        error = first_broken(theirs, transform, checked, source)
+    if error is not None:
         raise error.with_traceback(None) from None
     name = name_of(transform)
     for asked, what in ((yours, "given programs"), (theirs, "programs")):

@@ -17,7 +17,7 @@ from attrs import evolve, field, frozen
 from ...ir.names import escaped
 from ...ir.program import Program
 from ...lowering.fx import FxPass, Over
-from ..asking import LawBroken, Source
+from ..asking import LawBroken, Source, unwarned
 from ..checking import (
     NothingChecked,
     WrongQuestion,
@@ -239,7 +239,8 @@ def survey_pass(
         if (one := contract.admitted(case)) is not None
     ]
     cases = mine + drawn[:count]
-    outcome = ask(judge, judge.laws, cases, first_only=first_only)
+    with unwarned():
+        outcome = ask(judge, judge.laws, cases, first_only=first_only)
     raised, refused = dict(judge.raised), dict(judge.refused)
     findings = [
         Finding(errors[0].law.name, len(errors), shrunk(errors, judge, source if seconds else None))

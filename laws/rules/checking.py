@@ -7,7 +7,7 @@ writes, views, state, shared bodies, branches.  If a rule matches in few of them
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from itertools import islice, zip_longest
 from typing import Any
 
@@ -19,7 +19,7 @@ from ...ir.program import Program
 from ...ir.verify import verify
 from ...transforms import Fuel, Transformation
 from ...transforms.rules.rule import Rule, RuleSet
-from ..asking import Source, name_of
+from ..asking import Source, name_of, unwarned
 from ..checking import (
     NothingChecked,
     Report,
@@ -227,12 +227,16 @@ def check_rule(
     def test(cases: Sequence[Case], most: int, source: Source | None = None) -> None:
         # Test laws of one application on all cases, the others on the cases with the most matches.
         __tracebackhide__ = True
-        error = broken(once, [law for law in asked if law.name in QUICK], cases, source)
-        if error is None:
-            chosen = sorted(cases, key=lambda case: -len(once.matches(case.program)))[:most]
-            error = broken(
-                rule.transformation, [law for law in asked if law.name not in QUICK], chosen, source
-            )
+        with nullcontext() if cases is given else unwarned():
+            error = broken(once, [law for law in asked if law.name in QUICK], cases, source)
+            if error is None:
+                chosen = sorted(cases, key=lambda case: -len(once.matches(case.program)))[:most]
+                error = broken(
+                    rule.transformation,
+                    [law for law in asked if law.name not in QUICK],
+                    chosen,
+                    source,
+                )
         if error is not None:
             raise error.with_traceback(None) from None
 
@@ -267,7 +271,9 @@ def check_rule(
         )
         source = Source(made, count, number, limits, LONGEST, seconds=SECONDS)
         cases = source.cases()
-        if 2 * sum(bool(once.matches(case.program)) for case in cases) < len(cases):
+        with unwarned():
+            count_of_matches = sum(bool(once.matches(case.program)) for case in cases)
+        if 2 * count_of_matches < len(cases):
             # Programs of one run are similar, and a write bars results that alias operands: draw a run without writes before
             # the rule counts as not matching.
             cases += evolve(
@@ -336,6 +342,7 @@ class Found:
     hits: list[Instance] = field(factory=list)
     misses: list[Instance] = field(factory=list)
 
+    @unwarned()
     def search(self, wanted: int, **options: Any) -> None:
         """Search until the rule matches on enough instances."""
         for instance in islice(filter(None, instances(self.rule, **options)), TRACED):
