@@ -13,6 +13,8 @@ from functools import cached_property
 from itertools import combinations, product
 from typing import Any
 
+import torch
+
 from ..expression import UNCOMPUTABLE, Expr, Sym, evaluate
 from ..program import Program
 from ..signature import Range
@@ -61,6 +63,21 @@ class Border:
         if (graph, name) not in self._values:
             self._values[graph, name] = self._common(graph, name)
         return self._values[graph, name]
+
+    def agrees(self, graph: str, name: str, recorded: Any, dim: int | None = None) -> bool:
+        """Return whether a number, or a dimension of a tensor, is what a recorded size says.
+
+        Args:
+            graph: the graph of the value.
+            name: the number or the tensor.
+            recorded: the recorded size.
+            dim: the dimension of the tensor; None for a number.
+        """
+        value, size = self.value(graph, name), self.domain.example(recorded)
+        if dim is not None:
+            is_there = isinstance(value, torch.Tensor) and dim < value.dim()
+            value = value.shape[dim] if is_there else None
+        return size is not UNKNOWN and value == size
 
     def _common(self, graph: str, name: str) -> Any:
         meta = self.domain.program.graphs[graph].metas.get(name, {})

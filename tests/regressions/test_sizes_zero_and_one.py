@@ -209,3 +209,31 @@ def test_new_state_is_drawn_once() -> None:
         program = rewritten(None, scaled)(imported(RELU, low))
         drawn.append((program.state["scale"].value, torch.rand(1)))
     assert all(map(torch.equal, *drawn))
+
+
+class Child(nn.Module):
+    def forward(self, z: Any, rows: Any) -> Any:
+        return z.neg().reshape(rows, -1) * 2
+
+
+class ReadsOutside(nn.Module):
+    """Its children use the number of rows; one operand has another size for one row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = Child(), Child()
+
+    def forward(self, x: Any) -> Any:
+        rows, z = x.shape[0], x.exp().squeeze(0)
+        return self.a(z, rows) + self.b(z + 1, rows).reshape(rows, -1)
+
+
+@pytest.mark.parametrize("low", [0, 1])
+def test_a_size_is_read_only_from_tensors_that_always_have_it(low: int) -> None:
+    model = ReadsOutside()
+    rows = Dim("rows", min=low, max=MOST)
+    ep = torch.export.export(model, (torch.randn(5, 4),), dynamic_shapes=({0: rows},))
+    lowered = px.lower(px.transform(px.import_ep(ep)))
+    for size in (1, 2, 3, 5):
+        x = torch.randn(size, 4)
+        assert torch.equal(lowered(x), model(x)), size

@@ -20,7 +20,7 @@ from attrs import frozen
 from ...ir.analysis.numbers import SYMBOLIC
 from ...ir.arguments import Arg, Ref, replace_refs
 from ...ir.graph import Frame, Node, Op, Stack, common_prefix
-from ...ir.inference import values_of
+from ...ir.inference import borders_of, values_of
 from ...ir.meta import ORIGIN, Meta
 from ...ir.operators import op_of
 from ...ir.origins import made_of
@@ -105,6 +105,7 @@ class Sizes:
         self.checked = _checked(graph.nodes)
         self.spans = _spans(graph.nodes)
         self.values = values_of(graph)
+        self.root, self.borders = program.root, borders_of(program)
         self.made: dict[str, tuple[int, Stack]] = {formal.name: (-1, ()) for formal in graph.inputs}
         self.made.update(
             (node.name, (number, node.stack)) for number, node in enumerate(graph.nodes)
@@ -186,7 +187,7 @@ class Sizes:
         if len(stack) > len(scope) and stack[: len(scope)] == scope:
             number = self.spans[stack[len(scope)]][1]  # an inner call returns it at its end
         for dim, size in enumerate(value.shape):
-            if isinstance(size, torch.SymInt):
+            if isinstance(size, torch.SymInt) and self._is_sure(name, size, dim):
                 places = self.visible.setdefault(scope[-1] if scope else None, {})
                 env, text = _key(size)
                 places.setdefault((env, text), {}).setdefault(_Place(name, dim, number))
@@ -210,9 +211,10 @@ class Sizes:
             if node.stack == scope and self.made[part][0] < at:
                 continue  # already there
             is_size = node.do.name == SIZE.name  # type: ignore[union-attr]
+            may_read = is_size or (read and bool(node.refs()))
             place = (
                 self._place(value, frame, at, multiples=read)
-                if is_size or (read and node.refs())
+                if may_read and self._is_sure(part, value)
                 else None
             )
             if place is None and is_size:
@@ -232,6 +234,10 @@ class Sizes:
                 name=again, args=replace_refs(node.args, found), stack=scope, meta=meta
             )
         return new
+
+    def _is_sure(self, name: str, size: Any, dim: int | None = None) -> bool:
+        # Whether it is the recorded size for all sizes of the program: a squeezed tensor of one row has other dimensions.
+        return all(border.agrees(self.root, name, size, dim) for border in self.borders)
 
     def _read(
         self, place: _Place, name: str, key: Home, scope: Stack, meta: Meta, new: dict[Home, Node]
