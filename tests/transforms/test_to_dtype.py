@@ -155,6 +155,48 @@ def test_follow_says_what_a_trace_does_not() -> None:
     assert px.lower(converted(Wide(), X, follow="to"))(X.to(BF16)).dtype is BF16
 
 
+class Scaled(parent(weight=lambda: nn.Parameter(torch.ones(4)))):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.weight * x
+
+
+class Normed(parent(norm=Scaled, linear=lambda: nn.Linear(4, 4))):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(self.norm(x))
+
+
+@pytest.mark.parametrize("tree", [False, True], ids=["flat", "tree"])
+def test_a_refusal_names_the_kept_state_the_cast_and_the_module(tree: bool) -> None:
+    with pytest.raises(px.errors.UnsupportedProgram) as caught:
+        converted(Normed(), X, keep="norm", tree=tree)
+    message = str(caught.value)
+    words = ("linear would get", "keep= keeps 'norm.weight'", "`y.to(x.dtype)`", "'linear'")
+    assert all(each in message for each in words), message
+    assert "eager" not in message
+
+
+def test_a_refusal_names_a_constant_of_the_forward() -> None:
+    class Constant(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x @ torch.tensor([1.0, 2.0, 3.0, 4.0])
+
+    with pytest.raises(px.errors.UnsupportedProgram, match="makes the constant 'lifted_tensor_0'"):
+        converted(Constant(), X)
+
+
+def test_a_mask_of_attention_may_keep_single_precision() -> None:
+    class Attention(parent(mask=lambda: torch.zeros(3, 3).tril())):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return nn.functional.scaled_dot_product_attention(x, x, x, self.mask)
+
+    module = Attention()
+    program = converted(module, X[None], keep="mask")
+    eager = copy.deepcopy(module).to(BF16)
+    eager.mask = module.mask
+    x = X[None].to(BF16)
+    torch.testing.assert_close(px.lower(program)(x), eager(x))
+
+
 def test_tensors_that_share_memory_are_converted_together() -> None:
     class Views(nn.Module):
         def __init__(self) -> None:

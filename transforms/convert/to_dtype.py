@@ -6,23 +6,23 @@ one to the dtype of another tensor, and omits casts without effect; ``Casts`` de
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
 import torch
 from attrs import evolve
 
-from ...ir.arguments import Ref, bodies_in, map_leaves
+from ...ir.arguments import Ref, bodies_in, map_leaves, refs_in
 from ...ir.calls.parts import part_names
 from ...ir.errors import UnsupportedProgram
 from ...ir.graph import Get, Graph, Node, Op
 from ...ir.inference import Interpreter
+from ...ir.names import FROM_ROOT
 from ...ir.persistent import grouped
 from ...ir.program import Program
 from ...ir.rewriter import Rewriter
-from ...ir.signature import TensorType, UserInput
+from ...ir.signature import Signature, StateInput, TensorType, UserInput
 from ...ir.state import SlotKind, State
 from ...ir.state_changes import as_plain, dressed, has_window, kind_of_state
 from ..cleanup import infer
@@ -37,16 +37,42 @@ REINTERPRETS = frozenset({"aten.view.dtype"})
 """Operators whose dtype argument reinterprets memory instead of casting."""
 
 ONE_DTYPE = frozenset({
-    "linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "vdot", "einsum", "bilinear", "addr",
-    "conv1d", "conv2d", "conv3d", "convolution", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
-    "scaled_dot_product_attention", "index_put", "index_put_", "index_copy", "index_copy_", "lstm", "gru",
+    "linear", "matmul", "mm", "bmm", "mv", "dot", "vdot", "addmm", "addmv", "addbmm", "baddbmm",
+    "einsum", "bilinear", "complex", "polar", "cross", "linalg_cross", "cdist", "heaviside",
+    "conv1d", "conv2d", "conv3d", "convolution",
+    "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
+    "index_add", "index_copy", "index_put", "index_reduce", "put",
+    "_index_put_impl", "_unsafe_index_put", "_unsafe_masked_index_put_accumulate",
+    "embedding_bag", "_embedding_bag", "fractional_max_pool3d",
+    "grid_sampler", "grid_sampler_2d", "grid_sampler_3d", "multi_margin_loss",
+    "nll_loss", "nll_loss_nd", "nll_loss2d", "nll_loss_forward", "nll_loss2d_forward",
+    "lstm", "gru", "rnn_tanh", "rnn_relu",
+    "lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell",
+    "_weight_norm", "_weight_norm_interface",
+    "_softmax_backward_data", "_log_softmax_backward_data",
+    "_native_multi_head_attention", "_transformer_encoder_layer_fwd",
 })  # fmt: skip
-"""Operators of aten that refuse operands of several floating dtypes, though most of their fake kernels accept them."""
+"""Operators of aten that refuse operands of several floating dtypes.
 
-NORMS = frozenset(
-    {"layer_norm", "native_layer_norm", "group_norm", "native_group_norm", "batch_norm"}
-)
-"""Operators whose parameters may be wider than their input, but not narrower."""
+Most of their fake kernels accept them.  Operators whose fake kernels refuse them, too (``scatter``,
+``lerp``), need not be listed.
+"""
+
+SOME_OPERANDS = {
+    "_scaled_dot_product_flash_attention_for_cpu": (0, 1, 2),
+    "binary_cross_entropy": (0, 1),
+    "cross_entropy_loss": (0, 2),
+}
+"""Like ``ONE_DTYPE``, for the arguments at these positions; the others may have another dtype."""
+
+NORMS = frozenset({
+    "layer_norm", "native_layer_norm", "group_norm", "native_group_norm", "instance_norm",
+    "batch_norm", "native_batch_norm", "_native_batch_norm_legit",
+    "_native_batch_norm_legit_no_training", "_batch_norm_with_update",
+})  # fmt: skip
+"""Operators whose parameters may all be in single precision if their input is in half precision."""
+
+HALVES = (torch.float16, torch.bfloat16)
 
 
 class Casts:
@@ -54,22 +80,26 @@ class Casts:
 
     Args:
         program: a flat program whose state and inputs have the new types; other types are inferred.
-        old: the dtype of the original computation.
+        olds: the dtypes that converted state and inputs had.
         new: the new dtype of state and inputs.
         follow: globs of modules or nodes whose casts return the new dtype.
 
     >>> from purefx.ir import Graph
     >>> program = Program.of({"": Graph((), (), ())})
-    >>> Casts(program, torch.float32, torch.float64, ()).run() is program
+    >>> Casts(program, frozenset({torch.float32}), torch.float64, ()).run() is program
     True
     """
 
     def __init__(
-        self, program: Program, old: torch.dtype, new: torch.dtype, follow: tuple[str, ...]
+        self,
+        program: Program,
+        olds: frozenset[torch.dtype],
+        new: torch.dtype,
+        follow: tuple[str, ...],
     ) -> None:
-        self.program, self.old, self.new, self.follow = program, old, new, follow
+        self.program, self.olds, self.new, self.follow = program, olds, new, follow
         self.refusing: dict[tuple[str, str], list[str]] = {}
-        """The operators that would get both dtypes, with their operands of the old one."""
+        """The operators that refuse their operands, with those that do not have the new dtype."""
         pairs = [
             (body, (name, node))
             for name, node in program.nodes()
@@ -82,7 +112,8 @@ class Casts:
         """Return the program with decided casts and inferred values.
 
         Raises:
-            UnsupportedProgram: an operator gets both dtypes, without a cast before it.
+            UnsupportedProgram: an operator refuses the dtypes of its operands, and no cast before
+                it could be changed.
         """
         nodes = list(self.program.nodes())
         changed = {(self.program.root, formal.name) for formal in self.program.main.inputs}
@@ -91,15 +122,16 @@ class Casts:
         }
         changed |= self._flip({(name, node.name) for name, node in nodes if self._follows(node)})
         while True:
-            self.program = Interpreter(self.program, frozenset(changed)).program(lenient=True)
+            walk = Interpreter(self.program, frozenset(changed))
+            self.program = walk.program(lenient=True)
             found = [
-                ((name, node.name), self._too_wide(name, node))
+                ((name, node.name), self._refused_operands(name, node, walk))
                 for name, node in self.program.nodes()
             ]
-            self.refusing = {place: wide for place, wide in found if wide}
+            self.refusing = {place: refs for place, refs in found if refs}
             if not self.refusing:
                 return self.program
-            pairs = [(graph, ref) for (graph, _), wide in self.refusing.items() for ref in wide]
+            pairs = [(graph, ref) for (graph, _), refs in self.refusing.items() for ref in refs]
             casts = {cast for pair in pairs if (cast := self._cast_before(*pair))}
             if not casts:
                 raise self._refused()
@@ -110,14 +142,15 @@ class Casts:
             type(node.do) is not Op
             or node.do.name in REINTERPRETS
             or is_check(node)
-            or dtype_in(node.meta) is not self.old
+            or dtype_in(node.meta) not in self.olds
         ):
             return False
         return self._converted(node) is not node
 
     def _converted(self, node: Node) -> Node:
+        old = dtype_in(node.meta)
         args, kwargs = map_leaves(
-            (node.args, node.kwargs), lambda leaf: self.new if leaf is self.old else leaf
+            (node.args, node.kwargs), lambda leaf: self.new if leaf is old else leaf
         )
         return node.evolve(args=args, kwargs=kwargs)
 
@@ -138,40 +171,94 @@ class Casts:
         return casts
 
     def _refused(self) -> UnsupportedProgram:
-        (graph, name), wide = next(iter(self.refusing.items()))
+        (graph, name), refs = next(iter(self.refusing.items()))
+        node, operand = self.program.graphs[graph].by_name[name], refs[0]
+        dtype = dtype_in(self.program.graphs[graph].metas[operand])
+        others = [found for _, found in self._dtypes(graph, node) if found is not dtype]
+        user = f" ({node.stack[-1].path!r})" if node.stack else ""
         return UnsupportedProgram(
-            f"{graph or 'the root'} / {name} would get {self.old} and {self.new}, which it refuses, as in eager mode after "
-            f"module.to({self.new}): {wide[0]!r} is {self.old} without a cast before it; convert its origin "
-            "(a constant of the forward, for example), or keep the module that uses it"
+            f"{graph or 'the root'} / {name} would get {dtype} and {others[0]}, which it refuses: "
+            f"{operand!r} is {dtype}{self._reason(graph, operand)}, "
+            f"or keep the module that uses it{user}"
         )
 
-    def _too_wide(self, name: str, node: Node) -> list[str]:
-        short = short_name(node)
-        if short not in ONE_DTYPE and short not in NORMS:
-            return []
-        operands = {ref: dtype_in(self.program.graphs[name].metas[ref]) for ref in node.refs()}
-        wide = (
-            [ref for ref, dtype in operands.items() if dtype is self.old]
-            if self.new in operands.values()
-            else []
+    def _reason(self, graph: str, operand: str) -> str:
+        # Why an operand does not have the new dtype, and which cast helps.
+        state, program = self.program.state, self.program
+        lifted = {
+            (program.root, formal.name): spec.slot
+            for formal, spec in program.inputs
+            if isinstance(spec, StateInput)
+        }
+        slots = dict[str, None]()
+        for place, value in self._origins(graph, operand):
+            node = program.graphs[place].by_name.get(value)
+            reads = node.do.slot if node and type(node.do) is Get else lifted.get((place, value))
+            if reads is not None:
+                slots[reads.removeprefix(FROM_ROOT)] = None
+        constants = [name for name in slots if state[name].kind is SlotKind.CONSTANT]
+        kept = [name for name in slots if name not in constants]
+        if kept:
+            names = ", ".join(map(repr, kept[:3]))
+            return (
+                f", because keep= keeps {names}; cast it, or the result that it goes into, in the "
+                "model, as in `y.to(x.dtype)`"
+            )
+        if constants:
+            return (
+                f", because the forward makes the constant {constants[0]!r} in that dtype; register "
+                "it as a buffer, or cast it in the model, as in `constant.to(x.dtype)`"
+            )
+        return " without a cast before it; cast it in the model, as in `y.to(x.dtype)`"
+
+    def _dtypes(self, name: str, node: Node) -> list[tuple[str, torch.dtype]]:
+        # The floating operands that have to agree, with their dtypes.
+        positions = SOME_OPERANDS.get(short_name(node))
+        chosen = (
+            node.refs()
+            if positions is None
+            else refs_in(tuple(node.args[i] for i in positions if i < len(node.args)))
         )
-        return wide if short in ONE_DTYPE else [ref for ref in wide if ref == node.refs()[0]]
+        metas = self.program.graphs[name].metas
+        pairs = [(ref, dtype_in(metas[ref])) for ref in chosen]
+        return [(ref, dtype) for ref, dtype in pairs if dtype is not None]
+
+    def _refused_operands(self, name: str, node: Node, walk: Interpreter) -> list[str]:
+        # The operands without the new dtype of an operator that refuses their dtypes.
+        pairs = self._dtypes(name, node)
+        if len({dtype for _, dtype in pairs}) < 2:
+            return []
+        short, dtypes = short_name(node).removesuffix("_"), [dtype for _, dtype in pairs]
+        refuses = short in ONE_DTYPE or short in SOME_OPERANDS or (name, node.name) in walk.refusals
+        if short in NORMS:
+            refuses = dtypes[0] not in HALVES or {*dtypes[1:]} != {torch.float32}
+        return [ref for ref, dtype in pairs if dtype is not self.new] if refuses else []
 
     def _cast_before(self, graph: str, name: str) -> tuple[str, str] | None:
-        # The nearest one on a path to a value through values of the old dtype; operators with mixed operands are settled first.
-        todo, seen = [(graph, name)], {(graph, name)}
-        for place, value in todo:
+        # The nearest one on a path to a value through values of its dtype.
+        for place, value in self._origins(graph, name):
             node = self.program.graphs[place].by_name.get(value)
             if node is not None and self._is_cast(node):
                 return place, value
-            if (place, value) not in self.refusing:
-                found = [each for each in self._made_of(place, node) if each not in seen]
-                seen.update(found)
-                todo += found
         return None
 
-    def _made_of(self, place: str, node: Node | None) -> list[tuple[str, str]]:
-        # The operands of the old dtype of a value, through bodies of operators.
+    def _origins(self, graph: str, name: str) -> Iterator[tuple[str, str]]:
+        # The values that give a value its dtype, the nearest first.  Operators that refuse their
+        # operands are settled before those that use their results.
+        dtype = dtype_in(self.program.graphs[graph].metas[name])
+        todo, seen = [(graph, name)], {(graph, name)}
+        for place, value in todo:
+            yield place, value
+            node = self.program.graphs[place].by_name.get(value)
+            if (place, value) not in self.refusing:
+                found = [each for each in self._made_of(place, node, dtype) if each not in seen]
+                seen.update(found)
+                todo += found
+
+    def _made_of(
+        self, place: str, node: Node | None, dtype: torch.dtype | None
+    ) -> list[tuple[str, str]]:
+        # The operands of a value that have a dtype, or no known one, through bodies of operators.
         if node is None:
             found = [
                 (outer, ref) for outer, owner in self.owners.get(place, ()) for ref in owner.refs()
@@ -187,7 +274,7 @@ class Casts:
         return [
             each
             for each, val in vals.items()
-            if not isinstance(val, torch.Tensor) or val.dtype is self.old
+            if not isinstance(val, torch.Tensor) or val.dtype is dtype
         ]
 
 
@@ -244,13 +331,17 @@ def to_dtype(
         narrow = aten.to.dtype(wide, torch.bfloat16)
         y = aten.linear.default(narrow, w)
 
-    Parameters, buffers and user inputs of a floating dtype are converted; integers, complex numbers and constants made in the
-    ``forward`` are not, as in eager mode.  The types of other values are inferred.  In a trace, ``x.float()`` and
-    ``x.to(y.dtype)`` are the same operator: a cast (or an operator with a dtype argument) stays, unless a later operator refuses
-    operands of several dtypes; then the last cast on the path gets the new dtype.  So a program without such casts computes
-    exactly as eager mode does.  With them it may compute more in the old dtype: pass ``follow``, or export the converted module,
-    which also takes the branches of Python that depend on a dtype.  The extreme values of the old dtype, which fill masks, become
-    those of the new one if the result has the new one.
+    Parameters, buffers and user inputs of a floating dtype are converted.  Integers and constants
+    made in the ``forward`` are not, as in eager mode; state in float8 or of complex numbers is not
+    either.  The types of other values are inferred.
+
+    In a trace, ``x.float()`` and ``x.to(y.dtype)`` are the same operator: by default, a cast (or an
+    operator with a dtype argument) is not changed.  If a later operator refuses operands of several
+    dtypes, the last cast before it returns the new dtype.  So a program without such casts computes
+    exactly as eager mode does.  With them it may compute more in the old dtype: pass ``follow``, or
+    export the converted module, which also takes the branches of Python that depend on a dtype.
+    The extreme values of the old dtypes, which fill masks, become those of the new one if the
+    result has the new one.
 
     Args:
         program: a program at any stage, except split.
@@ -262,10 +353,11 @@ def to_dtype(
         The converted program with new state; a tree is outlined again, with shared bodies.
 
     Raises:
-        UnsupportedProgram: the program calls opaque modules; only some of several tensors that share memory would be converted;
-            an operator would get two dtypes without a cast before it that could be changed.
-        InvalidProgram: an operator refuses its new operands, as in eager mode.
-        TypeError: the dtype is not a floating dtype.
+        UnsupportedProgram: the program calls opaque modules; only some of several tensors that
+            share memory would be converted; an operator would refuse the dtypes of its operands,
+            and no cast before it could be changed.
+        InvalidProgram: an operator refuses its new operands for another reason.
+        TypeError: the dtype is not one of the four floating dtypes that torch computes in.
 
     >>> import purefx as px
     >>> program = px.import_ep(torch.export.export(torch.nn.Linear(2, 3), (torch.ones(1, 2),)))
@@ -275,8 +367,9 @@ def to_dtype(
     >>> px.lower(half)(torch.ones(1, 2, dtype=torch.bfloat16)).dtype
     torch.bfloat16
     """
-    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
-        raise TypeError(f"to_dtype takes a floating dtype such as torch.bfloat16, not {dtype!r}")
+    if dtype not in FLOATS:
+        names = "torch.float64, torch.float32, torch.float16 or torch.bfloat16"
+        raise TypeError(f"to_dtype takes a floating dtype: {names}, not {dtype!r}")
     if part_names(program):
         raise UnsupportedProgram(
             "to_dtype does not accept a split program: join it, convert it, and split it again"
@@ -290,10 +383,9 @@ def to_dtype(
         return program
     flat = inline(program).evolve(state=state, signature=signature)
     flat = flat.with_graphs({name: _without_identities(flat.graphs[name]) for name in flat.order})
-    old = _dtype_of(program)
-    made = outlined_like(
-        program, infer(_settled(Casts(flat, old, dtype, _globs(follow)).run(), old, dtype))
-    )
+    olds = _converted_dtypes(program, state, signature)
+    settled = _settled(Casts(flat, olds, dtype, _globs(follow)).run(), olds, dtype)
+    made = outlined_like(program, infer(settled))
     same = [
         name
         for name in made.order
@@ -312,13 +404,16 @@ def _globs(globs: str | Sequence[str]) -> tuple[str, ...]:
     return (globs,) if isinstance(globs, str) else tuple(globs)
 
 
-def _dtype_of(program: Program) -> torch.dtype:
-    # The dtype that the program computes in: the floating dtype of most of its state, or of its inputs.
-    state = [dtype_in({"val": slot.value}) for _, slot in program.state.pairs]
-    types = [spec.type for spec in program.signature.inputs if isinstance(spec, UserInput)]
-    inputs = [each.dtype for each in types if isinstance(each, TensorType) and each.dtype in FLOATS]
-    counts = Counter([dtype for dtype in state if dtype]) or Counter(inputs)
-    return next(iter(counts.most_common(1)), (torch.float32, 0))[0]
+def _converted_dtypes(
+    program: Program, state: State, signature: Signature
+) -> frozenset[torch.dtype]:
+    # The dtypes of state and inputs before they are converted.  A cast to one of them may follow
+    # the dtype of another tensor.
+    values = [slot.value for name, slot in program.state.pairs if state[name] is not slot]
+    for spec, new in zip(program.signature.inputs, signature.inputs, strict=True):
+        if spec is not new and isinstance(spec, UserInput):
+            values.append(spec.type)
+    return frozenset([value.dtype for value in values])
 
 
 def _converted_input(spec: Any, dtype: torch.dtype) -> Any:
@@ -411,10 +506,12 @@ def _without_identities(graph: Graph) -> Graph:
     return edit.graph()
 
 
-def _settled(program: Program, old: torch.dtype, new: torch.dtype) -> Program:
-    # Extreme values of the old dtype become those of the new one.
+def _settled(program: Program, olds: frozenset[torch.dtype], new: torch.dtype) -> Program:
+    # Extreme values of the old dtypes become those of the new one.
     limits = {
-        getattr(torch.finfo(old), end): getattr(torch.finfo(new), end) for end in ("min", "max")
+        getattr(torch.finfo(old), end): getattr(torch.finfo(new), end)
+        for old in olds
+        for end in ("min", "max")
     }
     graphs: dict[str, Graph] = {}
     for name in program.order:
