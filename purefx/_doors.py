@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import linecache
 import os
-import threading
 import traceback
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import torch
 from attrs import evolve
-from torch.overrides import TorchFunctionMode
 
 from purefx.ir.effects.declared import Effects
-from purefx.ir.errors import CaptureError, CaptureWarning
+from purefx.ir.errors import CaptureError
 from purefx.ir.forks import Lock
 from purefx.ir.graph import Op
 from purefx.ir.importing import import_ep
@@ -26,9 +22,6 @@ from purefx.ir.persistent import grouped
 from purefx.ir.program import Program
 from purefx.ir.torch_private import (
     ENTER_AUTOCAST,
-    calls_wrapped,
-    own_functions,
-    pytree,
     traced_joint,
 )
 from purefx.ir.validation import EXPORTED, MODULE, a_program, call_arguments
@@ -36,6 +29,9 @@ from purefx.ir.verify import check
 from purefx.lowering import lower
 from purefx.lowering.to_ep import DIALECTS, make_ep
 from purefx.transforms import functionalize, inline, lift_state, regions_to_bodies, transform
+
+from ._assigned import Attributes
+from ._dropped import Dropped
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram, FlatArgsAdapter, UnflattenedModule
@@ -47,6 +43,8 @@ NOT_THE_USERS = (
     f"{Path(torch.__file__).parent}{os.sep}",
     str(Path(__file__)),
     str(Path(__file__).with_name("_joint.py")),
+    str(Path(__file__).with_name("_assigned.py")),
+    str(Path(__file__).with_name("_dropped.py")),
     f"{Path(traced_joint.__code__.co_filename).parents[1]}{os.sep}",
     "<",
 )
@@ -77,8 +75,9 @@ def capture(
         effects: the effects of operators of other libraries, as in ``import_ep``.
 
     Warns:
-        CaptureWarning: the exported program drops a custom backward, a reentrant checkpoint or a hook on a tensor.  With
-            ``strict`` this is not detected.
+        CaptureWarning: the exported program drops something that the module does: a custom backward, a reentrant checkpoint,
+            a hook on a tensor, an assignment of a tensor that cannot be a write of a buffer, a seed or state of a random
+            number generator.  With ``strict`` this is not detected.
 
     Returns:
         A flat program, as from ``import_ep``, except that a module with several names is one object.  Any number of threads
@@ -96,13 +95,13 @@ def capture(
     """
     MODULE.check(module, "capture")
     call_arguments(args, kwargs, "capture")
-    dropped = _Dropped(module)
+    dropped, before = Dropped(module), Attributes(module)
     with LOCK:
         try:
             with ExitStack() as stack:
+                stack.callback(before.restore)
                 if not strict:
-                    stack.enter_context(dropped)
-                    stack.enter_context(calls_wrapped(dropped.around))
+                    stack.enter_context(dropped.watching())
                 exported = torch.export.export(
                     module,
                     args,
@@ -111,10 +110,13 @@ def capture(
                     strict=strict,
                     preserve_module_call_signature=tuple(preserve_module_call_signature),
                 )
+        except CaptureError:
+            raise
         except Exception as error:
             raise CaptureError(capture_message(module, error)) from error
-    dropped.warn()
-    return _with_objects(import_ep(exported, effects=effects), module)
+    program = import_ep(exported, effects=effects)
+    dropped.warn(program)
+    return _with_objects(program, module)
 
 
 def _with_objects(program: Program, module: torch.nn.Module) -> Program:
@@ -257,63 +259,3 @@ def to_ep(
         flat = regions_to_bodies(flat)  # exported programs have no markers of autocast
     flat = functionalize(lift_state(flat))
     return make_ep(flat, state=state, dialect=dialect, example_inputs=example_inputs)
-
-
-HOOKS = frozenset({torch.Tensor.register_hook, torch.Tensor.register_post_accumulate_grad_hook})
-
-
-class _Dropped(TorchFunctionMode):
-    """Records custom backward functions and hooks on tensors, which ``torch.export`` drops silently.
-
-    Dynamo (``strict=True``) does not run the module.
-    """
-
-    def __init__(self, module: torch.nn.Module) -> None:
-        super().__init__()
-        self.module, self.thread = module, threading.get_ident()
-        self.functions: dict[str, None] = {}
-        self.hooks: dict[str, None] = {}
-
-    def __torch_function__(
-        self,
-        func: Any,
-        types: Any,
-        args: Any = (),
-        kwargs: Mapping[str, Any] | None = MappingProxyType({}),
-    ) -> Any:
-        """Call the function."""
-        if func in HOOKS:
-            self.hooks[func.__name__] = None
-        return func(*args, **(kwargs or {}))
-
-    def around(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap the function that calls modules, to record the backward functions of their results."""
-
-        def noted(called: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-            result = call(called, *args, **kwargs)
-            is_ours = called is self.module and threading.get_ident() == self.thread
-            if is_ours and not torch.compiler.is_dynamo_compiling():
-                results = [
-                    leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)
-                ]
-                self.functions.update(dict.fromkeys(own_functions(results)))
-            return result
-
-        return noted
-
-    def warn(self) -> None:
-        """Warn the caller of ``capture``."""
-        hint = (
-            " (pass use_reentrant=False to torch.utils.checkpoint)"
-            if "CheckpointFunction" in self.functions
-            else ""
-        )
-        lost = [f"the backward of {', '.join(self.functions)}{hint}"] if self.functions else []
-        lost += [f"hooks on tensors ({', '.join(self.hooks)})"] if self.hooks else []
-        if lost:
-            text = (
-                f"torch.export drops {' and '.join(lost)} from {type(self.module).__qualname__}: in training, the program may "
-                "have other gradients than the module. To train, use px.training.capture_joint(module, args), which traces the "
-                "backward. Inference is not affected."
-            )
-            warnings.warn(text, CaptureWarning, stacklevel=3)

@@ -17,8 +17,8 @@ import torch.fx
 from ..forks import Lock, undone_by
 
 __all__ = [
-    "TRACING", "Late", "backward_numbered", "calls_wrapped", "is_traced", "register_all", "sympy", "traced_joint",
-    "write_artifact",
+    "TRACING", "Late", "backward_numbered", "calls_wrapped", "generator_key", "is_freshly_seeded", "is_traced",
+    "random_state_kept", "register_all", "sympy", "traced_joint", "write_artifact",
 ]  # fmt: skip
 
 
@@ -124,6 +124,78 @@ def calls_wrapped(around: Callable[[Callable[..., Any]], Callable[..., Any]]) ->
         around: maps the function that torch calls with a module and its arguments to its replacement.
     """
     with LOCK, assigned(torch.nn.Module, "_call_impl", around(torch.nn.Module._call_impl)):
+        yield
+
+
+def generator_key(generator: torch.Generator) -> int:
+    """Return a number that is equal for objects with one state; torch makes a new object when an operator returns it."""
+    return cast(int, cast(Any, generator)._cdata)
+
+
+def is_freshly_seeded(generator: torch.Generator) -> bool:
+    """Return whether a generator has drawn nothing since its seed was set.
+
+    >>> is_freshly_seeded(torch.Generator().manual_seed(3))
+    True
+    """
+    fresh = generator.clone_state().manual_seed(generator.initial_seed())
+    return torch.equal(fresh.get_state(), generator.get_state())
+
+
+class _Watched:
+    """Stands for the default generator of the CPU, and asks before it sets the state."""
+
+    def __init__(self, is_kept: Callable[[str], bool]) -> None:
+        self.is_kept = is_kept
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(torch.default_generator, name)
+        if name not in SETTERS:
+            return method
+
+        def guarded(*args: Any) -> Any:
+            if not self.is_kept(name):
+                return method(*args)
+            return torch.default_generator if name == "manual_seed" else torch.initial_seed()
+
+        return guarded
+
+
+SETTERS = frozenset({"manual_seed", "seed", "set_state"})
+"""The methods of a generator that set its state."""
+
+
+@contextmanager
+def random_state_kept(is_kept: Callable[[str], bool]) -> Generator[None]:
+    """Ask, in the context, before a function sets the state of a default generator.
+
+    The functions are ``torch.manual_seed`` under any name, ``fork_rng``, ``set_rng_state``, and those of devices.  Methods of
+    ``torch.default_generator`` cannot be replaced.
+
+    Args:
+        is_kept: called with the name of the method or of the device; if it returns True, the state is not set.
+
+    >>> with random_state_kept(lambda name: True):
+    ...     before = torch.get_rng_state()
+    ...     _ = torch.manual_seed(1)
+    ...     torch.equal(before, torch.get_rng_state())
+    True
+    """
+
+    def guarded(device: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def later(*args: Any, **kwargs: Any) -> None:
+            if not is_kept(device):
+                call(*args, **kwargs)
+
+        return later
+
+    with LOCK, ExitStack() as stack:
+        stack.enter_context(assigned(torch.random, "default_generator", _Watched(is_kept)))
+        # The functions of these devices wait with all changes of the state until the device is used.
+        for device in (torch.cuda, torch.xpu):
+            home: Any = device.random
+            call = guarded(device.__name__, home._lazy_call)
+            stack.enter_context(assigned(home, "_lazy_call", call))
         yield
 
 

@@ -281,3 +281,21 @@ def test_modes_are_read_and_put_back() -> None:
     assert torch_private.is_undisturbed()
     assert private._exit_dual_level(level=private._enter_dual_level()) is None
     assert torch_private.mode_stacks() == ([], [])
+
+
+def test_functions_that_set_random_state_ask_first() -> None:
+    """torch looks up the default generator where we replace it, and a generator keeps its C++ object."""
+    asked: list[str] = []
+    before = torch.get_rng_state()
+    with torch_private.random_state_kept(lambda name: not asked.append(name)):
+        assert torch.manual_seed(3) is torch.default_generator
+        with torch.random.fork_rng():
+            torch.set_rng_state(before)
+        torch.seed()
+        torch.cuda.manual_seed(3)
+    assert {"manual_seed", "set_state", "seed", "torch.cuda", "torch.xpu"} <= set(asked)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.random.default_generator is torch.default_generator
+    generator = torch.Generator()
+    key = torch_private.generator_key
+    assert key(generator) == key(generator) != key(torch.Generator())
