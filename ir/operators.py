@@ -287,6 +287,8 @@ def denied(name: str) -> str | None:
         return "is not registered here"
     if isinstance(target, HigherOrderOperator):
         known = name.removeprefix("higher_order.") in HIGHER_ORDER
+        if name == "higher_order.flat_apply":
+            return "calls the function that its first operand describes; torch writes it for torch.compiler.nonstrict_trace"
         return None if known else "calls its operand, and no exporter writes it"
     if isinstance(target, OpOverload):
         namespace, packet = name.split(".")[:2]

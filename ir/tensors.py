@@ -12,9 +12,10 @@ from typing import Any
 
 import torch
 
+from .errors import UnsupportedProgram
 from .signature import TensorType
 from .state import Slot, SlotKind, State, lazy_bits
-from .torch_private import has_fixed_sizes, storage_key
+from .torch_private import has_fixed_sizes, is_in_level, storage_key
 
 
 def cell_key(value: Any) -> tuple[object, object]:
@@ -56,6 +57,11 @@ def has_numbers(dtype: torch.dtype) -> bool:
 
 
 def _memory(value: Any) -> object:
+    if is_in_level(value):
+        raise UnsupportedProgram(
+            f"the state has a tensor of a closed level of torch.func (vmap, grad), of shape {tuple(value.shape)}; return it from "
+            "the mapped function, or store it outside of torch.func, and export again"
+        )
     if isinstance(value, torch.Tensor) and value.layout is torch.strided:
         return storage_key(value)
     # Each access to a script object may return another Python object, with the same hash.

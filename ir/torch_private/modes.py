@@ -15,8 +15,8 @@ from torch.autograd import forward_ad
 from .operators import OpOverload
 
 __all__ = [
-    "NEURAL_FUNCTIONS", "Modes", "base_of", "current_modes", "entry_of", "is_undisturbed", "mode_objects", "mode_stacks",
-    "outside_of_levels", "own_functions", "restore_modes", "sees_functions", "without_levels",
+    "NEURAL_FUNCTIONS", "Modes", "base_of", "current_modes", "entry_of", "is_in_level", "is_undisturbed", "mode_objects",
+    "mode_stacks", "outside_of_levels", "own_functions", "restore_modes", "sees_functions", "without_levels",
 ]  # fmt: skip
 
 
@@ -206,6 +206,16 @@ def restore_modes(before: Modes, opened: Iterable[Any] = ()) -> None:
     for use, used in zip(_USE, before.attention, strict=True):
         use(used)
     _C._set_sdp_priority_order(before.priority)
+
+
+def is_in_level(value: Any) -> bool:
+    """Return whether a value is a tensor of a level of torch.func, which has no memory outside of the level.
+
+    >>> torch.func.vmap(lambda x: x * is_in_level(x))(torch.ones(1)), is_in_level(torch.ones(1))
+    (tensor([1.]), False)
+    """
+    is_tensor = isinstance(value, torch.Tensor)
+    return is_tensor and bool(_C._functorch.is_functorch_wrapped_tensor(value))
 
 
 def outside_of_levels(tensor: torch.Tensor) -> torch.Tensor:

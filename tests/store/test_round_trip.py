@@ -374,7 +374,7 @@ def test_pytrees_of_registered_and_given_types(tmp_path: Path) -> None:
         pytree._deregister_pytree_node(Pair)
     with pytest.raises(
         px.errors.StoreError,
-        match=r"registered type '.*Pair' cannot be read .* import what registers it",
+        match=r"registered type '.*Pair' cannot be read .* import tests.store.test_round_trip, which registers it",
     ):
         px.load(tmp_path / "program.purefx")
 
@@ -530,3 +530,15 @@ def test_devices(tmp_path: Path, bare: Path) -> None:
             px.load(path, device="cuda")
     with pytest.raises(px.errors.UnsupportedProgram, match="device 'moon' is not available"):
         px.load(path, device="moon")
+
+
+def test_a_file_does_not_name_flat_apply() -> None:
+    """The message says what the operator is."""
+    module, graph = torch.nn.Module(), torch.fx.Graph()
+    module.function = module.arguments = pytree.tree_structure(((1,), {}))
+    x = graph.placeholder("x")
+    specs = graph.get_attr("function"), graph.get_attr("arguments")
+    graph.output(graph.call_function(torch.ops.higher_order.flat_apply, (*specs, x)))
+    program = px.import_fx(torch.fx.GraphModule(module, graph))
+    with pytest.raises(px.errors.UnsupportedProgram, match="calls the function that its first"):
+        px.save(program, "unused")
