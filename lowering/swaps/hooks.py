@@ -5,6 +5,7 @@ A hook runs for every call of a module, or registering it raises an error.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable
 from typing import Any, NamedTuple, cast
 
@@ -155,6 +156,13 @@ class Watched(torch.nn.Module):
 
 class LoweredContainer(Watched):
     """A module that is never called itself; only its children are."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> LoweredContainer:
+        # Without it, copy.deepcopy would call a child or a parameter of that name.
+        new = object.__new__(type(self))
+        memo[id(self)] = new
+        new.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return new
 
 
 class LoweredList(LoweredContainer, torch.nn.ModuleList):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 import torch.fx
+from torch import nn
 from torch.export.unflatten import UnflattenedModule
 
 import purefx as px
@@ -156,3 +159,78 @@ def test_a_root_is_traced_with_nested_arguments(to: Any) -> None:
     for by_name in (False, True):
         around = Around(root, by_name=by_name)
         assert torch.equal(torch.fx.GraphModule(around, Through().trace(around))(x, y, z), expected)
+
+
+# `copy.deepcopy` reads `__deepcopy__` from the object, so it may find a child or a parameter.
+
+
+COPIER = "__deepcopy__"
+
+
+class Below(nn.Module):
+    """A module with a child of that name that it calls; the child is below a container, or not."""
+
+    def __init__(self, container: nn.Module | None) -> None:
+        super().__init__()
+        owner = self if container is None else container
+        owner.add_module(COPIER, nn.Linear(2, 2))
+        if container is not None:
+            self.inner = container
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        owner = self.inner if "inner" in self._modules else self
+        child = owner._modules[COPIER]
+        assert child is not None
+        return child(x)
+
+
+class PlusOne(nn.Module):
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x) + 1
+
+
+class OfParameter(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Module()
+        self.inner.register_parameter(COPIER, nn.Parameter(torch.ones(2)))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        parameter = self.inner._parameters[COPIER]
+        assert parameter is not None
+        return x * parameter
+
+
+COPIED: dict[str, Callable[[], nn.Module]] = {
+    "a child of the root": lambda: Below(None),
+    "a child of a module": lambda: PlusOne(Below(None)),
+    "a child of a container": lambda: Below(nn.Module()),
+    "a child of a dict": lambda: Below(nn.ModuleDict({"a": nn.ReLU()})),
+    "a child of a container in a module": lambda: PlusOne(Below(nn.Module())),
+    "a parameter of a container": OfParameter,
+    "a parameter of a container in a module": lambda: PlusOne(OfParameter()),
+}
+
+
+@pytest.mark.parametrize("to", ["graph_module", "interpreter"])
+@pytest.mark.parametrize("is_tree", [True, False], ids=["tree", "flat"])
+@pytest.mark.parametrize("make", COPIED.values(), ids=COPIED)
+def test_a_member_called_deepcopy_does_not_copy(
+    make: Callable[[], nn.Module], is_tree: bool, to: Any
+) -> None:
+    module, x = make(), torch.ones(1, 2)
+    program = px.import_ep(torch.export.export(module, (x,)))
+    lowered = px.lower(px.transform(program) if is_tree else program, to=to)
+    copied = copy.deepcopy(lowered)
+    assert torch.equal(copied(x), module(x))
+    assert list(copied.state_dict()) == list(module.state_dict())
+    with torch.no_grad():
+        for parameter in copied.parameters():
+            parameter.add_(1)
+    assert torch.equal(lowered(x), module(x))
+    for path, part in lowered.named_modules():
+        assert list(copy.deepcopy(part).state_dict()) == list(part.state_dict()), path
