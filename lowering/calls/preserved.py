@@ -6,6 +6,7 @@ and results are flat, and a call of such a module is a call of ``PreservedCall``
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -20,7 +21,7 @@ from ...ir.errors import CallError, InputError, InputValueError
 from ...ir.graph import Call, Input, Node
 from ...ir.names import FROM_ROOT
 from ...ir.own_operators import pack, unpack
-from ...ir.torch_private import is_tracing
+from ...ir.torch_private import is_tracing, uncompiled
 from .arguments import other_literal, result_builder
 
 SideChannel = list[Any]
@@ -62,7 +63,7 @@ class PreservedCall:
         """Call a module and return the outputs that the caller uses."""
         args, kwargs = self.pack(leaves)
         channel: SideChannel | None = None
-        if self.writes and hasattr(child, "purefx_handlers"):
+        if self.writes and accepts_side_channel(child):
             channel = [self.number, extra, ()]
             result = child(*args, purefx_side_channel=channel, **kwargs)
         else:
@@ -105,6 +106,20 @@ class PreservedCall:
                 for index, leaf in enumerate(convention.outputs)
             ]
         )
+
+
+def accepts_side_channel(child: Any) -> bool:
+    """Return whether a module passes the side channel on to the body.
+
+    A wrapper may forward every attribute to the lowered module in it, but pass no other keywords on.
+
+    >>> accepts_side_channel(torch.nn.ReLU())
+    False
+    """
+    if "purefx_handlers" in uncompiled(child).__dict__:
+        return True
+    flags = getattr(getattr(child.forward, "__code__", None), "co_flags", inspect.CO_VARKEYWORDS)
+    return hasattr(child, "purefx_handlers") and bool(flags & inspect.CO_VARKEYWORDS)
 
 
 def packing(in_spec: Any) -> Callable[[Sequence[Any]], tuple[Sequence[Any], Mapping[str, Any]]]:
@@ -161,7 +176,7 @@ class CallHandler:
         if -1 in convention.inputs and channel is None:
             raise CallError(
                 f"module {self.place.path} uses values of its caller that are not in its call signature: "
-                "call the root module instead"
+                "call the root module instead; a wrapper around the module must pass **kwargs on, and its attributes"
             )
         extra = iter(channel[1] if channel is not None else ())
         return [leaves[leaf] if leaf >= 0 else next(extra) for leaf in convention.inputs]
