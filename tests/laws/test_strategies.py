@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 from attrs import evolve
@@ -162,6 +164,26 @@ ALL = tuple(entry.transformation for entry in REGISTRY)
 def test_all_transformations_in_any_order(stage: Stage, examples: int) -> None:
     for program, seed in drawn(stage, examples):
         assert walk(program, ALL, seed) == []
+
+
+def test_all_transformations_of_partly_outlined_programs() -> None:
+    """Calls of bodies stand beside module stacks, as in what is imported from a part of a tree."""
+    partly = 0
+    for program, seed in drawn("sunk", 40):
+        outlined = some_calls(program, 1 + seed % 4)
+        partly += outlined is not program
+        assert walk(outlined, (*ALL, px.transform), seed, count=6) == []
+    assert partly > 20
+
+
+def some_calls(program: px.Program, count: int) -> px.Program:
+    """Return the program with bodies for some calls; itself if it cannot be outlined."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", px.errors.FlatCallWarning)
+        try:
+            return px.outline(program, fuel=count)
+        except px.errors.UnsupportedProgram:
+            return program
 
 
 def forgets_after_inline(program: px.Program) -> px.Program:
