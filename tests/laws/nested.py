@@ -27,7 +27,13 @@ MODES: Mapping[str, Callable[[], Any]] = MappingProxyType(
     }
 )
 OPERATORS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = MappingProxyType(
-    {"sin": torch.sin, "twice": lambda x: x * 2, "gram": lambda x: torch.tanh(x @ x.T @ x)}
+    {
+        "sin": torch.sin,
+        "twice": lambda x: x * 2,
+        "gram": lambda x: torch.tanh(x @ x.T @ x),
+        "rows": lambda x: x + torch.arange(x.shape[0])[:, None],
+        "reshape": lambda x: x.reshape(x.shape[0] * 2, 2).cos().reshape(x.shape[0], 4),
+    }
 )
 
 Items = tuple[Any, ...]
