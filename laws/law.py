@@ -202,7 +202,10 @@ def _equivariant(transform: Transform, case: Case) -> list[str]:
     return [] if same else [f"with other names the result differs in more than names:\n{other}"]
 
 
-@law("a legal reordering of the program changes neither module calls nor meaning")
+@law(
+    "if the nodes of the program are reordered as their effects allow, the result has the same "
+    "module calls and the same meaning"
+)
 def _order(transform: Transform, case: Case) -> list[str]:
     other = reordered(case.program, seed=case.seed)
     result = transform(other)

@@ -57,7 +57,7 @@ PRINTED = {
     "docs/laws.md": 2,
     "docs/minimize.md": 2,
     "docs/provenance.md": 1,
-    "docs/rules.md": 3,
+    "docs/rules.md": 4,
     "docs/simplify.md": 1,
     "docs/split.md": 2,
     "docs/tour.md": 4,
