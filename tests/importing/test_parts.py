@@ -63,7 +63,7 @@ def parts(tree: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("made", PROGRAMS)
 def test_the_program_of_a_part_has_its_own_paths(made: str, model: str) -> None:
-    tree = px.lower(PROGRAMS[made](MODELS[model]()))
+    tree: Any = px.lower(PROGRAMS[made](MODELS[model]()))
     for path, module in parts(tree).items():
         program = px.import_fx(module)
         assert px.verify(program) == (), path
@@ -87,7 +87,7 @@ def formal_shape(formal: px.Input) -> tuple[int, ...]:
 def test_stacks_in_a_part_begin_at_the_part() -> None:
     """Flat calls inside of a part stay calls of its own modules."""
     program = px.capture(nn.Sequential(nn.Sequential(nn.Linear(4, 4), nn.ReLU())), (X,))
-    tree = px.lower(px.outline(px.sink_state(px.transform(program, px.sink_state)), fuel=0))
+    tree: Any = px.lower(px.outline(px.sink_state(px.transform(program, px.sink_state)), fuel=0))
     assert parts(tree) == {}
     text = """program {
       modules {
@@ -110,7 +110,8 @@ def test_stacks_in_a_part_begin_at_the_part() -> None:
         return y
       }
     }"""
-    part = px.import_fx(px.lower(px.parse(text)).get_submodule("a"))
+    outer_module: Any = px.lower(px.parse(text))
+    part = px.import_fx(outer_module.get_submodule("a"))
     assert [node.stack for node in part.main.nodes] == [(px.Frame("b"),)]
     assert [module.path for module in part.modules] == ["", "b"]
 
@@ -132,7 +133,7 @@ OUTSIDE = {
 @pytest.mark.parametrize("case", OUTSIDE)
 def test_what_lies_outside_of_a_part_is_refused_by_name(case: str) -> None:
     nodes, message = OUTSIDE[case]
-    tree = px.lower(px.parse(outer(nodes), state={"p": torch.ones(2), "a.p": torch.zeros(2)}))
+    tree: Any = px.lower(px.parse(outer(nodes), state={"p": torch.ones(2), "a.p": torch.zeros(2)}))
     assert tree(torch.ones(2))[0].shape == (2,)
     with pytest.raises(px.errors.UnsupportedProgram, match=message) as caught:
         px.import_fx(tree.get_submodule("a"))
@@ -178,7 +179,7 @@ def outer(nodes: str) -> str:
 def test_a_part_put_into_another_module_does_not_read_that_module() -> None:
     """A body reaches outer state through the root of its tree, which does not call it here."""
     state = {"p": torch.ones(2), "a.p": torch.zeros(2)}
-    tree = px.lower(px.parse(outer(OUTSIDE["state"][0]), state=state))
+    tree: Any = px.lower(px.parse(outer(OUTSIDE["state"][0]), state=state))
     graph = torch.fx.Graph()
     graph.output(graph.call_module("a", (graph.placeholder("x"),)))
     root = nn.Module()
@@ -190,7 +191,7 @@ def test_a_part_put_into_another_module_does_not_read_that_module() -> None:
 
 def test_a_part_with_a_preserved_call_signature_is_refused() -> None:
     ep = exported(Model(), X, preserve_module_call_signature=("a",))
-    tree = px.lower(px.transform(px.import_ep(ep)))
+    tree: Any = px.lower(px.transform(px.import_ep(ep)))
     for module in (tree, tree.get_submodule("a")):
         with pytest.raises(px.errors.UnsupportedProgram, match="call signature"):
             px.import_fx(module)
@@ -200,7 +201,8 @@ def test_a_part_with_a_preserved_call_signature_is_refused() -> None:
 def test_a_part_goes_back_into_its_tree() -> None:
     model = Model()
     for path in ("a", "b", "act", "act.0", "a.lin"):
-        tree, eager = px.lower(px.transform(px.capture(model, (X,)))), copy.deepcopy(model)
+        tree: Any = px.lower(px.transform(px.capture(model, (X,))))
+        eager = copy.deepcopy(model)
         above, _, name = path.rpartition(".")
         part = px.lower(px.transform(px.import_fx(tree.get_submodule(path))))
         setattr(tree.get_submodule(above), name, part)
@@ -241,7 +243,7 @@ def test_calls_of_one_module_from_several_bodies_have_several_numbers() -> None:
         return y
       }
     }"""
-    tree = px.lower(px.parse(text))
+    tree: Any = px.lower(px.parse(text))
     program = px.import_fx(tree)
     assert px.verify(program) == ()
     x = torch.randn(2)
@@ -258,7 +260,7 @@ def test_guards_of_an_export_are_checked_by_its_root() -> None:
     program = px.import_fx(ep.module())
     guards = [node for node in program.main.nodes if "_guards_fn" in node.name]
     assert len(guards) == 2 and not any(node.stack for node in guards)
-    tree = px.lower(px.transform(program))
+    tree: Any = px.lower(px.transform(program))
     for module in parts(tree).values():
         assert px.verify(px.import_fx(module)) == ()
     with pytest.raises(AssertionError, match="Guard failed"):
