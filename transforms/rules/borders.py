@@ -8,11 +8,12 @@ have the sizes of the matched values.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from attrs import define, field
 from torch import fx
+from torch.fx.node import map_arg
 
 from ...ir.arguments import Ref
 from ...ir.graph import Node
@@ -94,7 +95,8 @@ class _Evaluation:
             run.learn(node, run.operand(sources[number]), _name_of(sources[number]))
         for node, _, do in template.nodes:
             assert do.target is not None
-            args, kwargs = fx.node.map_arg((node.args, node.kwargs), run.values.__getitem__)
+            operands = map_arg((node.args, node.kwargs), run.values.__getitem__)
+            args, kwargs = cast("Any", operands)
             run.learn(node, do.target(*args, **kwargs), len(run.calls))
             if not isinstance(run.values[node], NUMBERS):
                 run.calls.append((do.target, run.compared((node.args, node.kwargs))))
