@@ -13,7 +13,7 @@ from typing import Any
 from attrs import define, field
 from torch.nn import Parameter
 
-from ..arguments import CONTAINERS, Items, Ref, children_of, refs_in
+from ..arguments import CONTAINERS, Body, Items, Ref, children_of, refs_in
 from ..calls.call_graph import instance_paths, instances, plain_calls, signatures_of_bodies
 from ..calls.parts import is_part
 from ..graph import Call, Frame, Get, Node, Op
@@ -208,9 +208,32 @@ def check_arity(whole: ProgramIndex) -> Iterator[Finding]:
                 )
 
 
+BODY_AT: Mapping[str, tuple[int, ...]] = {
+    "higher_order.cond": (1, 2),
+    "higher_order.while_loop": (0, 1),
+    "higher_order.scan": (0,),
+    "higher_order.associative_scan": (0,),
+    "higher_order.map_impl": (0,),
+    "higher_order.invoke_subgraph": (0,),
+    "higher_order.hints_wrapper": (0,),
+    "higher_order.strict_mode": (0,),
+    "higher_order.tag_activation_checkpoint": (0,),
+    "higher_order.wrap_with_set_grad_enabled": (1,),
+    "higher_order.wrap_with_autocast": (4,),
+    "higher_order.flex_attention": (3,),
+}
+"""The positions of the bodies of operators."""
+
+
 def check_bodies(whole: ProgramIndex) -> Iterator[Finding]:
-    """Find bodies of operators that do not return values."""
+    """Find arguments in the place of a body that are no graphs, and bodies of operators that do not return values."""
     for scope in whole.graphs.values():
+        for index, node in enumerate(scope.graph.nodes):
+            places = BODY_AT.get(node.do.name, ()) if type(node.do) is Op else ()
+            for place in [place for place in places if place < len(node.args)]:
+                # A Ref may be a module in the state of an fx graph.
+                if type(arg := node.args[place]) not in (Body, Ref):
+                    yield scope.at(index, f"its argument {place} is {short(arg)}, not a graph")
         for index, callee in scope.callees:
             output = whole.graphs[callee].graph.output
             if type(scope.graph.nodes[index].do) is Op and type(output) not in (tuple, Items, Ref):

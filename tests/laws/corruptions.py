@@ -334,6 +334,11 @@ def _giving_tuples(program: Program) -> list[Place]:
     ]
 
 
+def _body_replaced(program: Program, place: Place) -> Program:
+    args = tuple(3 if type(arg) is Body else arg for arg in place.node.args)
+    return changed(program, place, args=args)
+
+
 def _result_beyond(program: Program, place: Place) -> Program:
     count = len(program.graphs[place.do.graph].output)
     name = fresh_name(program.graphs[place.graph])
@@ -661,6 +666,8 @@ CORRUPTORS: tuple[Corruptor, ...] = (
               changed(program, place, do=evolve(place.do, effects=evolve(place.do.effects, through_bodies=False)))),
     Corruptor("body gives number", "operator-bodies", "a graph that an operator takes returns a number",
               _bodies_of_operators, lambda program, name: with_graph(program, name, output=3)),
+    Corruptor("body replaced", "operator-bodies", "an operator takes a number where it runs a graph",
+              nodes(lambda node: is_op(node) and str(node.do.name) == "higher_order.cond"), _body_replaced),
     Corruptor("body returned", "argument-kinds", "the root returns a graph",
               lambda program: program.order[1:] if program.main.output else (),
               lambda program, name: with_graph(program, program.root, output=(*program.main.output[:-1], Body(name)))),
