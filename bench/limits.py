@@ -17,7 +17,7 @@ from bench.edits import anew
 from bench.making import floor
 from bench.measure import alternate
 from bench.workloads import Workload
-from purefx.ir.persistent import collector_paused
+from purefx.ir.forks import collector_paused
 
 __all__ = ["limits"]
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from functools import cached_property
+    from functools import cached_property as cached_property  # noqa: PLC0414  pyright: exported
 else:
     import functools
 

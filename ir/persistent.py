@@ -15,7 +15,6 @@ from typing import Any, ClassVar, Generic, TypeVar, cast, final
 import pyrsistent._pmap
 import pyrsistent._pvector
 
-from .forks import collector_paused  # noqa: F401  its name for all others
 from .show.styled import Form, styled
 
 K = TypeVar("K")

@@ -15,9 +15,9 @@ from torch.export import FlatArgsAdapter
 from ..ir.arguments import Ref
 from ..ir.calls.call_graph import bodies_run_by, instances
 from ..ir.errors import ArgumentError
+from ..ir.forks import collector_paused
 from ..ir.graph import Get, Graph, Input, Node, Op
 from ..ir.names import join, word_of
-from ..ir.persistent import collector_paused
 from ..ir.program import Program
 from ..ir.signature import GIVEN, StateInput, StateMutation, UserInput
 from ..ir.state import SlotKind

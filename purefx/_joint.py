@@ -17,11 +17,11 @@ from torch.overrides import TorchFunctionMode
 from purefx.ir.analysis.history import tracked
 from purefx.ir.effects.declared import Effects
 from purefx.ir.errors import CaptureError, UnsupportedProgram
+from purefx.ir.forks import collector_paused
 from purefx.ir.importing.fx import TENSOR, Convention, described, kind, read_joint
 from purefx.ir.importing.stacks import noted_calls
 from purefx.ir.importing.traced import Attributes
 from purefx.ir.operators import checked_declarations
-from purefx.ir.persistent import collector_paused
 from purefx.ir.program import Program
 from purefx.ir.state import SlotKind
 from purefx.ir.torch_private import FakeTensorMode, new_shape_env, pytree, traced_joint, uncompiled

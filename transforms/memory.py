@@ -86,7 +86,7 @@ class Memory:
             return self.effects[name].aliases
         return item[0], *self.effects[item[0]].results[item[1]].values
 
-    def find(self, name: str) -> object:
+    def find(self, name: object) -> object:
         """Return the set that a value is in."""
         return self.sets.find(name)
 

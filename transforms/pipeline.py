@@ -15,8 +15,8 @@ from typing import Any
 from attrs import field, frozen
 
 from ..ir.errors import ArgumentError, FuelError, InvalidProgram, PipelineError
+from ..ir.forks import collector_paused
 from ..ir.names import escaped
-from ..ir.persistent import collector_paused
 from ..ir.program import Program
 from ..ir.torch_private import is_traced, write_artifact
 from ..ir.validation import a_function, a_program, a_result, is_function, kind_of

@@ -14,10 +14,9 @@ from typing import Any
 from attrs import evolve, field, frozen
 
 from ..ir.errors import ArgumentError, FuelError, PipelineError, PurefxError
-from ..ir.forks import cached_property
+from ..ir.forks import cached_property, collector_paused
 from ..ir.graph import Call, Get
 from ..ir.names import did_you_mean
-from ..ir.persistent import collector_paused
 from ..ir.program import Program, Step
 from ..ir.signature import InputMutation, StateInput, StateMutation, Token
 from ..ir.state import reads_value

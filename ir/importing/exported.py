@@ -19,10 +19,11 @@ from ..arguments import Arg
 from ..calls.argument_tree import ArgumentTree
 from ..effects.declared import Effects
 from ..errors import InvalidProgram, UnsupportedProgram, Violation
+from ..forks import collector_paused
 from ..graph import Graph, Stack
 from ..names import way_to
 from ..operators import Declared, checked_declarations
-from ..persistent import collector_paused, pmap
+from ..persistent import pmap
 from ..program import Module, Program
 from ..signature import (
     ArgumentType,

@@ -21,10 +21,11 @@ from ..calls.argument_tree import ArgumentTree
 from ..calls.parts import is_part, part_names
 from ..effects.declared import Effects
 from ..errors import ArgumentError, InputValueError, InvalidProgram, UnsupportedProgram, Violation
+from ..forks import collector_paused
 from ..graph import Call, Get, Graph, Input
 from ..names import is_identifier, way_to
 from ..operators import Declared, checked_declarations
-from ..persistent import collector_paused, pmap
+from ..persistent import pmap
 from ..program import Program
 from ..signature import (
     InputGradient,

@@ -16,11 +16,11 @@ from attrs import astuple
 
 from ..analysis.history import versions
 from ..errors import ArgumentError, InvalidProgram, ParseError, StoreError, UnsupportedProgram
+from ..forks import collector_paused
 from ..graph import Frame, Op
 from ..meta import line_of
 from ..operators import advice_for, named_with_reasons
 from ..origins import Imported, Made, Origin, Place, Version, ancestors
-from ..persistent import collector_paused
 from ..program import Program
 from ..state import State, slot_values
 from ..text.lexer import Cursor, Known, Target, names_of

@@ -8,9 +8,10 @@ from typing import Any
 from attrs import evolve
 
 from ..errors import InvalidProgram, Violation
+from ..forks import collector_paused
 from ..graph import Frame
 from ..meta import source_line
-from ..persistent import collector_paused, grouped
+from ..persistent import grouped
 from ..program import Program
 from ..validation import a_program
 from .calls import (

@@ -477,7 +477,7 @@ def unequal(actual: Any, expected: Any) -> str:
         return "" if is_same else f"got {actual!r}, expected {expected!r}"
     if len(actual) != len(expected):
         return f"got {len(actual)} items, expected {len(expected)}"
-    if isinstance(expected, dict):
+    if isinstance(actual, dict) and isinstance(expected, dict):
         actual, expected = list(actual.items()), list(expected.items())
     for index, (left, right) in enumerate(zip(actual, expected, strict=True)):
         difference = unequal(left, right)

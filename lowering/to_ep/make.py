@@ -34,11 +34,11 @@ from ...ir.calls.argument_tree import ArgumentTree
 from ...ir.effects.resolved import node_effects, slot_views, views_of
 from ...ir.errors import InputError, UnsupportedProgram
 from ...ir.expression import Apply, Expr, InputDim, InputValue
+from ...ir.forks import collector_paused
 from ...ir.graph import Frame, Graph, Node
 from ...ir.inference import clone_value
 from ...ir.operators import CLONE
 from ...ir.own_operators import GIVES, TAKES, is_boundary
-from ...ir.persistent import collector_paused
 from ...ir.program import Program
 from ...ir.signature import (
     GIVEN,

@@ -17,9 +17,9 @@ from purefx.ir.calls.call_graph import times_called
 from purefx.ir.effects.declared import NodeEffects
 from purefx.ir.effects.resolved import program_effects
 from purefx.ir.errors import Violation
+from purefx.ir.forks import collector_paused
 from purefx.ir.graph import Call, Get, Graph, Input, Node
 from purefx.ir.meta import EMPTY_META
-from purefx.ir.persistent import collector_paused
 from purefx.ir.program import Module, Program
 from purefx.ir.show.notebook import described, safely, shown, source_line
 from purefx.ir.text import print_node

@@ -299,7 +299,8 @@ def test_the_module_and_the_process_stay_as_they_were(code: str) -> None:
         else:
             assert code == "s.none = x"
     assert picture(model) == before
-    assert torch.random.default_generator is torch.default_generator
+    random: Any = torch.random
+    assert random.default_generator is torch.default_generator
     assert torch.cuda.random._lazy_call is later
 
 

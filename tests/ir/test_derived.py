@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 
 import purefx as px
 from bench.edits import Variants, anew, tree
+from purefx.ir.forks import collector_paused
 from purefx.ir.inference.results import returned_input
 from purefx.ir.operators import op_of
-from purefx.ir.persistent import collector_paused, pmap
+from purefx.ir.persistent import pmap
 from purefx.ir.state import SlotKind
 from purefx.ir.tensors import TensorIds, cell_key
 
@@ -141,6 +142,8 @@ def test_the_collector_is_the_users_after_any_interleaving(seed: int) -> None:
                 case "set" if random.random() < 0.3:
                     threshold, is_users = random.choice([0, 500, 900]), True
                     gc.set_threshold(threshold)
+                case _:
+                    pass
             assert gc.isenabled() is enabled
             assert (gc.get_threshold()[0] == threshold) is is_users
             assert gc.get_threshold()[1:] == before[1:]

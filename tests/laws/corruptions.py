@@ -667,7 +667,7 @@ CORRUPTORS: tuple[Corruptor, ...] = (
     Corruptor("body gives number", "operator-bodies", "a graph that an operator takes returns a number",
               _bodies_of_operators, lambda program, name: with_graph(program, name, output=3)),
     Corruptor("body replaced", "operator-bodies", "an operator takes a number where it runs a graph",
-              nodes(lambda node: is_op(node) and str(node.do.name) == "higher_order.cond"), _body_replaced),
+              nodes(lambda node: is_op(node) and str(getattr(node.do, "name", "")) == "higher_order.cond"), _body_replaced),
     Corruptor("body returned", "argument-kinds", "the root returns a graph",
               lambda program: program.order[1:] if program.main.output else (),
               lambda program, name: with_graph(program, program.root, output=(*program.main.output[:-1], Body(name)))),

@@ -24,9 +24,8 @@ import torch
 import purefx
 import purefx as px
 from purefx import _doors
-from purefx.ir.forks import Lock, undone_by
+from purefx.ir.forks import Lock, collector_paused, undone_by
 from purefx.ir.inference import values
-from purefx.ir.persistent import collector_paused
 from purefx.ir.torch_private import FakeTensorMode, joints, silence
 
 pytestmark = [
@@ -164,11 +163,12 @@ def test_a_child_works_beside_a_thread_that_holds(
 
 def test_a_child_has_the_functions_of_torch() -> None:
     call = torch.nn.Module._call_impl
-    run = torch.autograd._engine_run_backward
+    autograd: Any = torch.autograd
+    run = autograd._engine_run_backward
 
     def is_original() -> None:
         assert torch.nn.Module._call_impl is call
-        assert torch.autograd._engine_run_backward is run
+        assert autograd._engine_run_backward is run
         assert not any(logging.getLogger(name).filters for name in LOGGERS)
 
     @contextmanager

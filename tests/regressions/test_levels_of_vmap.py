@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 import purefx as px
+from purefx import rules
 
 X = torch.linspace(-1, 1, 60).reshape(3, 5, 4)
 
@@ -82,15 +83,15 @@ def relu_is_clamp(m: px.Match, x: Any) -> Any:
 
 
 JOBS: dict[str, Callable[[px.Program], px.Program]] = {
-    "algebra": px.rules.algebra,
-    "attention": px.rules.attention,
-    "fusions": px.rules.fusions,
+    "algebra": rules.algebra,
+    "attention": rules.attention,
+    "fusions": rules.fusions,
     "a rule": px.rule(lambda x: torch.relu(x)).becomes(relu_is_clamp),
     "a rule with the old value": px.rule(at=torch.ops.aten.relu, once=True)(lambda m: m.value * 1),
     "a replacement of another shape": px.rule(lambda x: torch.relu(x), once=True).becomes(
         lambda m, x: x.unsqueeze(0).flatten().relu().view_as(x)
     ),
-    "explain": lambda program: px.rules.algebra.explain(program).program,
+    "explain": lambda program: rules.algebra.explain(program).program,
     "infer": px.infer,
     "remove_noops": px.remove_noops,
     "fold_constants": px.fold_constants,

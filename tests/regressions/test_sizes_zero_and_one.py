@@ -12,6 +12,7 @@ from torch import nn
 from torch.export import Dim
 
 import purefx as px
+from purefx import rules
 
 MOST = 9
 
@@ -56,7 +57,7 @@ SQUEEZED: dict[str, Callable[..., Any]] = {
 }
 PASSES: dict[str, Callable[[px.Program], px.Program]] = {
     "remove_noops": px.remove_noops,
-    "algebra": px.rules.algebra,
+    "algebra": rules.algebra,
     "transform and remove_noops": lambda program: px.remove_noops(px.transform(program)),
 }
 
@@ -170,7 +171,7 @@ def test_the_size_that_is_not_proven_is_named() -> None:
 def test_a_match_on_nodes_of_the_same_walk_is_found_in_the_next_walk() -> None:
     function = lambda x, y: x.exp().neg().neg().relu().relu().relu() + y
     program = imported(function, 0)
-    result = px.rules.algebra(program)
+    result = rules.algebra(program)
     names = [node.do.name for node in result.main.nodes if isinstance(node.do, px.Op)]
     assert names == ["aten.exp.default", "aten.relu.default", "aten.add.Tensor"]
     assert_same_at_all_sizes(function, result, 0)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import purefx as px
+from purefx import rules
 from purefx.errors import RuleError
 from purefx.transforms.rules.rule import RuleSet
 
@@ -68,15 +69,15 @@ def test_an_error_of_any_shipped_rule_skips_the_match(name: str) -> None:
     def fails(m: px.Match) -> bool:
         raise IndexError("this place is not as the rule expects it")
 
-    rules = getattr(px.rules, name).rules
-    assert all(rule.is_shipped for rule in rules)
+    shipped = getattr(rules, name).rules
+    assert all(rule.is_shipped for rule in shipped)
 
     def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return torch.softmax((q @ k.transpose(-1, -2)) / 2.0, -1) @ v
 
     q = torch.randn(2, 2, 5, 4)
     program = captured(lambda x, q: ((x * 1 + 1).log(), attention(q, q, q)), X, q)
-    failing = RuleSet(tuple([evolve(rule, where=fails) for rule in rules]))
+    failing = RuleSet(tuple([evolve(rule, where=fails) for rule in shipped]))
     report = failing.explain(program)
     assert report.program is program and report.left
     assert all("this place is not as the rule expects it" in left.why for left in report.left)
@@ -93,9 +94,9 @@ def test_attention_with_a_mask_of_one_dimension_is_left_with_a_reason() -> None:
         return ((first @ q.mT) / 2).softmax(-1) @ q
 
     program = captured(two, q, mask)
-    report = px.rules.attention.explain(program)
+    report = rules.attention.explain(program)
     assert len(report.replaced) == 1 and any("IndexError" in left.why for left in report.left)
-    torch.testing.assert_close(px.lower(px.rules.attention(program))(q, mask), two(q, mask))
+    torch.testing.assert_close(px.lower(rules.attention(program))(q, mask), two(q, mask))
 
 
 # -- the given program ----------------------------------------------------------------------------------------------------------
@@ -131,17 +132,17 @@ OWN_RESULTS: dict[str, tuple[px.RuleSet, nn.Module]] = {
 
 @pytest.mark.parametrize("name", OWN_RESULTS)
 def test_explain_lists_only_matches_of_the_given_program(name: str) -> None:
-    rules, model = OWN_RESULTS[name]
+    own, model = OWN_RESULTS[name]
     flat = px.capture(model, (X,))
     for program in (flat, px.transform(flat)):
-        report = rules.explain(program)
+        report = own.explain(program)
         assert report.replaced and report.left == (), str(report)
 
 
 def test_matches_of_results_are_counted_apart() -> None:
-    rules = px.rule(lambda x: torch.relu(x)).becomes(lambda m, x: x.sin())
-    rules += px.rule(lambda x: torch.sin(x)).becomes(lambda m, x: x.cos())
-    report = rules.explain(captured(lambda x: torch.relu(x)))
+    own = px.rule(lambda x: torch.relu(x)).becomes(lambda m, x: x.sin())
+    own += px.rule(lambda x: torch.sin(x)).becomes(lambda m, x: x.cos())
+    report = own.explain(captured(lambda x: torch.relu(x)))
     assert [hit.is_given for hit in report.replaced] == [True, False]
     words = "replaced: <lambda> once\nreplaced in results of rules: <lambda> once"
     assert str(report) == words
@@ -283,7 +284,7 @@ def test_a_near_miss_in_a_body_names_its_modules() -> None:
 @pytest.mark.parametrize("name", ["algebra", "attention", "fusions"])
 def test_each_shipped_rule_that_matched_nothing_has_at_most_one_near_miss(name: str) -> None:
     layer = nn.TransformerEncoderLayer(4, 2, 4, batch_first=True).eval()
-    report = getattr(px.rules, name).explain(px.capture(layer, (X[None],)))
+    report = getattr(rules, name).explain(px.capture(layer, (X[None],)))
     assert len(str(report).splitlines()) < 30 + len(report.left)
     for near in report.near:
         assert 0 < near.matched <= near.size and near.wanted != near.given, str(near)

@@ -295,7 +295,8 @@ def test_functions_that_set_random_state_ask_first() -> None:
         torch.cuda.manual_seed(3)
     assert {"manual_seed", "set_state", "seed", "torch.cuda", "torch.xpu"} <= set(asked)
     assert torch.equal(torch.get_rng_state(), before)
-    assert torch.random.default_generator is torch.default_generator
+    random: Any = torch.random
+    assert random.default_generator is torch.default_generator
     generator = torch.Generator()
     key = torch_private.generator_key
     assert key(generator) == key(generator) != key(torch.Generator())

@@ -413,7 +413,8 @@ class Match:
         """
         given = [self._passed(arg) for arg in args]
         named = {key: self._passed(arg) for key, arg in kwargs.items()}
-        return self.operands.called(op.target if type(op) is Op else op, *given, **named)
+        target: Any = op.target if type(op) is Op else op
+        return self.operands.called(target, *given, **named)
 
     def _passed(self, arg: Any) -> Any:
         # `m["x"]` is the argument of a node; an operator accepts its operand.

@@ -149,8 +149,9 @@ class Search:
         # A number and its list of one are the same: torch writes `[1]` for the dimension in `x.sum(1)`.
         bound = found.values.get(name)
         for several, number in ((bound, value), (value, bound)):
-            is_list = isinstance(several, list | Items) and len(several) == 1
-            if is_list and self._is_integer(number) and same_arg(several[0], number):
+            if not isinstance(several, list | Items) or len(several) != 1:
+                continue
+            if self._is_integer(number) and same_arg(several[0], number):
                 yield found.with_value(name, number)  # operators accept it in both places
                 return
         yield from _same(name, value, found)

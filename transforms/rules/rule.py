@@ -12,9 +12,8 @@ from typing import Any, ClassVar, Never, cast
 from attrs import evolve, field, frozen
 
 from ...ir.errors import ArgumentError, RuleError
-from ...ir.forks import cached_property
+from ...ir.forks import cached_property, collector_paused
 from ...ir.graph import Value
-from ...ir.persistent import collector_paused
 from ...ir.program import Program
 from ...ir.validation import a_function, a_program
 from ..transformation import UNLIMITED, Fuel, Transformation

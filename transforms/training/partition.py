@@ -16,11 +16,12 @@ from attrs import field, frozen
 from ...ir.arguments import Arg, Ref
 from ...ir.errors import ArgumentError, NamingError, PartitionError
 from ...ir.expression import inputs_in
+from ...ir.forks import collector_paused
 from ...ir.graph import Frame, Get, Graph, Input, Node
 from ...ir.importing.constraints import read_size
 from ...ir.names import did_you_mean
 from ...ir.own_operators import is_boundary
-from ...ir.persistent import collector_paused, pmap
+from ...ir.persistent import pmap
 from ...ir.program import Program
 from ...ir.signature import (
     ArgumentType,
