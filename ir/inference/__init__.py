@@ -11,7 +11,7 @@ from .results import (
     agrees,
     all_agree,
     as_tuple,
-    disagreement_of_branches,
+    disagreement_of_bodies,
     returned_input,
     returned_operand,
     shown_value,
@@ -30,6 +30,6 @@ from .values import (
 
 __all__ = [
     "UNKNOWN", "Border", "CallValues", "ExampleValues", "FakeValues", "Interpreter", "Run", "agrees", "all_agree", "as_tuple",
-    "borders_of", "clone_value", "described", "disagreement_of_branches", "fresh_mode", "has_no_result", "returned_input",
+    "borders_of", "clone_value", "described", "disagreement_of_bodies", "fresh_mode", "has_no_result", "returned_input",
     "returned_operand", "running", "shown_value", "values_of",
 ]  # fmt: skip

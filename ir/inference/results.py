@@ -247,31 +247,55 @@ BRANCHES: Mapping[str, slice] = {
 }
 """Operators that return the results of a body, and their body arguments."""
 
+CARRIES: Mapping[str, tuple[int, int]] = {
+    "higher_order.scan": (0, 1),
+    "higher_order.while_loop": (1, 2),
+}
+"""Operators that pass results of a body to it again: the positions of the body and of the first values."""
 
-def disagreement_of_branches(node: Node, graphs: Mapping[str, Graph]) -> str | None:
-    """Describe a branch whose result types differ from those of its node or of another branch; None if all agree.
+
+def disagreement_of_bodies(node: Node, graphs: Mapping[str, Graph]) -> str | None:
+    """Describe a body whose result types differ from those that its operator needs; None if all agree.
+
+    The branches of a node return what the node returns; a loop returns what it takes.
 
     Args:
         node: a node with any operator.
         graphs: the graphs of the program.
     """
-    branches = (
-        node.args[BRANCHES[node.do.name]]
-        if type(node.do) is Op and node.do.name in BRANCHES
-        else ()
-    )
+    if type(node.do) is not Op:
+        return None
+    return _disagreement_of_branches(node, graphs) or _disagreement_of_carry(node, graphs)
+
+
+def _disagreement_of_branches(node: Node, graphs: Mapping[str, Graph]) -> str | None:
+    branches = node.args[BRANCHES[node.do.name]] if node.do.name in BRANCHES else ()  # type: ignore[union-attr]
     names = [arg.graph for arg in branches if type(arg) is Body]
     known = [(f"the branch {name!r} returns", _results(graphs[name])) for name in names]
-    pairs = [
-        (one, other, False) for one, other in pairwise(known)
-    ]  # an operator can merge two sizes into a dynamic one
+    # An operator can merge two sizes into a dynamic one.
+    pairs = [(left, right, False) for left, right in pairwise(known)]
     if "val" in node.meta:
-        pairs += [(one, ("its meta has", as_tuple(node.meta["val"])), True) for one in known]
+        pairs += [(left, ("its meta has", as_tuple(node.meta["val"])), True) for left in known]
     for (who, mine), (other, theirs), sized in pairs:
         if len(mine) != len(theirs) or any(
             _differ(*both, sized=sized) for both in zip(mine, theirs, strict=True)
         ):
             return f"{who} {', '.join(map(shown_value, mine))}, and {other} {', '.join(map(shown_value, theirs))}"
+    return None
+
+
+def _disagreement_of_carry(node: Node, graphs: Mapping[str, Graph]) -> str | None:
+    body_at, first_at = CARRIES.get(node.do.name, (0, 0))  # type: ignore[union-attr]
+    if first_at == 0 or type(body := node.args[body_at]) is not Body:
+        return None
+    graph, first = graphs[body.graph], node.args[first_at]
+    count = len(first) if isinstance(first, tuple | list) else 1
+    taken = [formal.meta.get("val") for formal in graph.inputs[:count]]
+    for result, formal in zip(_results(graph), taken, strict=False):
+        if _differ(result, formal, sized=False):
+            return (
+                f"the body {body.graph!r} returns {shown_value(result)} for {shown_value(formal)}"
+            )
     return None
 
 

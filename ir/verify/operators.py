@@ -19,7 +19,7 @@ from ..inference import (
     ExampleValues,
     Interpreter,
     Run,
-    disagreement_of_branches,
+    disagreement_of_bodies,
     shown_value,
 )
 from ..operators import allowed
@@ -378,7 +378,7 @@ def check_inferred(whole: ProgramIndex) -> Iterator[Finding]:
                     index, f"its operator rejects its arguments: {reason[:200]}"
                 )
         for index in dict.fromkeys([index for index, _ in scope.callees]):
-            difference = disagreement_of_branches(graph.nodes[index], whole.program.graphs)
+            difference = disagreement_of_bodies(graph.nodes[index], whole.program.graphs)
             if difference is not None:
                 found[name, graph.nodes[index].name] = scope.at(index, difference)
     yield from found.values()

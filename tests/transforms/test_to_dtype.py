@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch._higher_order_ops.scan import scan
+from torch._higher_order_ops.while_loop import while_loop
 from torch.utils import _pytree as pytree
 
 import purefx as px
@@ -209,3 +211,48 @@ def test_tensors_that_share_memory_are_converted_together() -> None:
 
     with pytest.raises(px.errors.UnsupportedProgram, match="'a', 'b' share memory"):
         converted(Views(), X, keep="b")
+
+
+class Scanned(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> Any:
+        return scan(lambda last, row: (last + row, last * row), torch.zeros(2), x)
+
+
+class Looped(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> Any:
+        def goes_on(count: torch.Tensor, last: torch.Tensor) -> torch.Tensor:
+            return count < 3
+
+        def step(count: torch.Tensor, last: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return count + 1, last + x[0]
+
+        return while_loop(goes_on, step, (torch.tensor(0), torch.zeros(2)))
+
+
+class Branched(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cond(x.sum() > 0, lambda y: y * 2, lambda y: torch.zeros(3, 2), (x,))
+
+
+@pytest.mark.parametrize(
+    "model", [Scanned(), Looped(), Branched()], ids=lambda each: type(each).__name__
+)
+def test_bodies_of_two_dtypes_are_refused_as_eager_mode_does(model: torch.nn.Module) -> None:
+    """Tensors that forward makes keep their dtype, so a loop or a branch would mix two."""
+    program = px.capture(model, (torch.ones(3, 2),))
+    with pytest.raises(Exception, match="dtype"):
+        model.double()(torch.ones(3, 2, dtype=torch.float64))
+    for stage in (program, px.transform(program)):
+        with pytest.raises(px.errors.UnsupportedProgram, match="bodies of two dtypes"):
+            px.to_dtype(stage, torch.float64)
+
+
+def test_a_loop_whose_carry_has_the_dtype_of_its_input_is_converted() -> None:
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return scan(lambda last, row: (last + row, last * row), torch.zeros_like(x[0]), x)
+
+    x = torch.rand(3, 2, dtype=torch.float64)
+    made = px.to_dtype(px.capture(Model(), (torch.ones(3, 2),)), torch.float64)
+    for expected, actual in zip(Model()(x), px.lower(made)(x), strict=True):
+        assert torch.equal(expected, actual)

@@ -16,8 +16,8 @@ from attrs import evolve
 from ...ir.arguments import Ref, bodies_in, map_leaves, refs_in
 from ...ir.calls.parts import part_names
 from ...ir.errors import UnsupportedProgram
-from ...ir.graph import Get, Graph, Node, Op
-from ...ir.inference import Interpreter
+from ...ir.graph import Get, Graph, Node, Op, place_of
+from ...ir.inference import Interpreter, disagreement_of_bodies
 from ...ir.names import FROM_ROOT
 from ...ir.persistent import grouped
 from ...ir.program import Program
@@ -385,7 +385,9 @@ def to_dtype(
     flat = flat.with_graphs({name: _without_identities(flat.graphs[name]) for name in flat.order})
     olds = _converted_dtypes(program, state, signature)
     settled = _settled(Casts(flat, olds, dtype, _globs(follow)).run(), olds, dtype)
-    made = outlined_like(program, infer(settled))
+    inferred = infer(settled)
+    _check_bodies(inferred)
+    made = outlined_like(program, inferred)
     same = [
         name
         for name in made.order
@@ -394,6 +396,18 @@ def to_dtype(
     return made.with_graphs(
         {name: program.graphs[name] for name in same if made.graphs[name] == program.graphs[name]}
     )
+
+
+def _check_bodies(program: Program) -> None:
+    # Branches with results of two dtypes, and loops whose carry changes its dtype, raise when they run.
+    for name in program.order:
+        for node in program.graphs[name].callers:
+            difference = disagreement_of_bodies(node, program.graphs)
+            if difference is not None:
+                raise UnsupportedProgram(
+                    f"{place_of(node)} would run bodies of two dtypes: {difference}. "
+                    "Cast the other value in the model to the dtype of its operand, as in x.to(y.dtype)"
+                )
 
 
 def _types(graph: Graph) -> list[torch.dtype | None]:

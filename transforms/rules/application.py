@@ -22,7 +22,7 @@ from ...ir.inference import (
     FakeValues,
     Interpreter,
     borders_of,
-    disagreement_of_branches,
+    disagreement_of_bodies,
     values_of,
 )
 from ...ir.inference.values import LOCK
@@ -332,7 +332,7 @@ class Application:
         rules = dict.fromkeys([hit.rule for each in self.hits.values() for hit in each.found])
         for name in self.program.order if rules else ():
             for node in self.program.graphs[name].callers:
-                if difference := disagreement_of_branches(node, self.program.graphs):
+                if difference := disagreement_of_bodies(node, self.program.graphs):
                     place = f"of {place_of(node)} in {name!r} {difference}. Cast it, or match in all branches"
                     raise RuleError(
                         f"{', '.join(rules)}: a replacement has another type or size: {place}"
