@@ -71,34 +71,32 @@ def undone_by(undo: Callable[[], object]) -> Generator[None]:
             _OPEN.pop(key, None)
 
 
-class Lock:
-    """A reentrant lock; in a forked child it is free unless the forking thread holds it.
+_LOCKS: list[threading.RLock] = []
+"""All locks of ``new_lock``; they are global variables of modules."""
 
-    >>> lock = Lock()
+
+def new_lock() -> threading.RLock:
+    """Return a reentrant lock; in a forked child it is free unless the forking thread holds it.
+
+    It is a lock of Python itself: an interrupt may come before a method that is written in Python
+    releases a lock, and then other threads would wait for ever.
+
+    >>> lock = new_lock()
     >>> with lock, lock:
     ...     pass
     """
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
-        _LOCKS.append(self)
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
-
-    def renew(self) -> None:
-        """Replace the lock if another thread holds it."""
-        if self._lock.acquire(blocking=False):
-            self._lock.release()
-        else:
-            self._lock = threading.RLock()
+    lock = threading.RLock()
+    _LOCKS.append(lock)
+    return lock
 
 
-_LOCKS: list[Lock] = []
-"""All locks; they are global variables of modules."""
+def _free(lock: Any) -> None:
+    # Python's own locks are freed in a child by the same method.
+    if lock.acquire(blocking=False):
+        lock.release()
+    else:
+        lock._at_fork_reinit()
+
 
 PAUSED = 2_000_000_011
 """The threshold of the collector's first generation during a pause: more objects than fit into memory."""
@@ -112,7 +110,7 @@ class _Collector:
     """
 
     def __init__(self) -> None:
-        self.lock = Lock()
+        self.lock = new_lock()
         self.pauses: set[object] = set()
         self.threshold = 0
         """The user's threshold."""
@@ -160,7 +158,7 @@ def collector_paused() -> Generator[None]:
 def _in_child() -> None:
     # Only the forking thread is left; it leaves its blocks itself.
     for lock in _LOCKS:
-        lock.renew()
+        _free(lock)
     me = threading.get_ident()
     for key, (thread, undo) in reversed([*_OPEN.items()]):
         if thread != me:

@@ -15,7 +15,7 @@ from attrs import evolve
 
 from purefx.ir.effects.declared import Effects
 from purefx.ir.errors import CaptureError
-from purefx.ir.forks import Lock
+from purefx.ir.forks import new_lock
 from purefx.ir.graph import Op
 from purefx.ir.importing import import_ep
 from purefx.ir.persistent import grouped
@@ -36,7 +36,7 @@ from ._dropped import Dropped
 if TYPE_CHECKING:
     from torch.export import ExportedProgram, FlatArgsAdapter, UnflattenedModule
 
-LOCK = Lock()
+LOCK = new_lock()
 """Held while the exporter runs; reentrant, for modules that capture another one."""
 
 NOT_THE_USERS = (

@@ -16,7 +16,7 @@ from ..analysis.numbers import SYMBOLIC, too_much_work
 from ..arguments import thawed
 from ..errors import UnsupportedProgram
 from ..expression import UNCOMPUTABLE, Apply, Expr, InputDim, InputValue, Sym, evaluate, symbols_in
-from ..forks import Lock, cached_property
+from ..forks import cached_property, new_lock
 from ..graph import Input, Node, Op
 from ..meta import Meta, freeze
 from ..own_operators import is_boundary
@@ -124,7 +124,7 @@ def fresh_mode() -> Any:
     return FakeTensorMode(shape_env=new_shape_env())
 
 
-LOCK = Lock()
+LOCK = new_lock()
 """Locked while operators run on fake values: all programs of one export share a mode and its environment."""
 
 

@@ -14,7 +14,7 @@ import torch
 import torch._logging._internal as logs
 import torch.fx
 
-from ..forks import Lock, undone_by
+from ..forks import new_lock, undone_by
 
 __all__ = [
     "TRACING", "Late", "backward_numbered", "calls_wrapped", "generator_key", "is_freshly_seeded", "is_traced",
@@ -84,7 +84,7 @@ def register_all() -> None:
 # This folder exists to use private names in one place.
 
 
-LOCK = Lock()
+LOCK = new_lock()
 """Held while functions of torch are wrapped, so that other threads wait before they wrap them."""
 
 

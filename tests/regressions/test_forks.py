@@ -24,7 +24,7 @@ import torch
 import purefx
 import purefx as px
 from purefx import _doors
-from purefx.ir.forks import Lock, collector_paused, undone_by
+from purefx.ir.forks import collector_paused, new_lock, undone_by
 from purefx.ir.inference import values
 from purefx.ir.torch_private import FakeTensorMode, joints, silence
 
@@ -204,7 +204,7 @@ def test_a_child_has_the_collector_of_the_user(is_on: bool) -> None:
 
 
 def test_a_thread_that_forks_leaves_its_own_blocks_in_the_child() -> None:
-    lock, undone = Lock(), list[int]()
+    lock, undone = new_lock(), list[int]()
 
     def leaves() -> None:
         with lock:  # the forking thread holds it

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import torch
 
 import purefx as px
+from purefx.ir import forks
 from purefx.laws.law import GENERIC, Case, invalid
 from purefx.laws.purity import as_imported, on_threads, outcome
 from tests.models import Tower, exported
@@ -83,6 +85,36 @@ def calls_in(action: Callable[[], object]) -> int:
     return count
 
 
+def locks_are_free() -> bool:
+    """Return whether another thread can acquire each lock of the library."""
+
+    def acquires(lock: Any) -> bool:
+        is_free = lock.acquire(timeout=5)
+        if is_free:
+            lock.release()
+        return is_free
+
+    with ThreadPoolExecutor(1) as thread:
+        return all(thread.map(acquires, forks._LOCKS))
+
+
+def test_an_interrupt_at_any_call_of_a_pause_frees_its_lock(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "unraisablehook", lambda _report: None)
+
+    def pause() -> None:
+        with forks.collector_paused(), forks.collector_paused():
+            pass
+
+    threshold = gc.get_threshold()
+    for number in range(1, calls_in(pause) + 1):
+        with pytest.raises(Interrupt), interrupted(number):
+            pause()
+        assert gc.get_threshold() == threshold, number
+        assert locks_are_free(), number
+
+
 POINTS = 60
 """The number of places at which one action is interrupted, evenly distributed over its calls."""
 
@@ -112,6 +144,7 @@ def test_an_interrupt_leaves_no_mark_and_the_collector_on(
         except Interrupt:
             pass
         assert (gc.isenabled(), gc.get_threshold()) == before
+        assert locks_are_free()
         assert is_valid or not fresh.checked
         result = outcome(px.transform, fresh)
         assert type(result) is type(expected)
