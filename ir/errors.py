@@ -15,10 +15,10 @@ from .names import escaped
 from .persistent import Displayed
 
 __all__ = [
-    "ArgumentError", "CallError", "CaptureError", "CaptureWarning", "FlatCallWarning", "FxPassError",
-    "InputError", "InputValueError", "InvalidProgram", "MinimizeError", "MissingDependency", "ModeWarning", "NamingError",
-    "ParseError", "PartitionError", "PipelineError", "PurefxError", "RuleError", "StageError", "StoreError", "SwapError",
-    "UnsupportedProgram", "Violation",
+    "ArgumentError", "CallError", "CaptureError", "CaptureWarning", "FlatCallWarning", "FxPassError", "InputError",
+    "InputValueError", "InvalidProgram", "MinimizeError", "MissingDependency", "ModeWarning", "NamingError",
+    "ParseError", "PartitionError", "PipelineError", "PurefxError", "RuleError", "StageError", "StoreError",
+    "SwapError", "SwapWarning", "UnsupportedProgram", "Violation",
 ]  # fmt: skip
 
 
@@ -274,6 +274,14 @@ class CaptureWarning(UserWarning):
     """A module does something that its exported program does not: a custom backward, a hook, a seed.
 
     >>> issubclass(CaptureWarning, UserWarning)
+    True
+    """
+
+
+class SwapWarning(CaptureWarning):
+    """A replacement of a module may change more calls than in eager mode: a strict export lost under which name each was made.
+
+    >>> issubclass(SwapWarning, CaptureWarning)
     True
     """
 

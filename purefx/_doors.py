@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import torch
 from attrs import evolve
 
+from purefx.ir.calls.uncertain_names import LAST_NAME
 from purefx.ir.effects.declared import Effects
 from purefx.ir.errors import CaptureError
 from purefx.ir.forks import new_lock
@@ -126,7 +127,8 @@ def _with_objects(program: Program, module: torch.nn.Module) -> Program:
     )
     shared = [found for found in paths.values() if len(found) > 1]
     if not shared:
-        return program
+        certain = program.facts - {LAST_NAME}
+        return program.evolve(facts=certain) if certain != program.facts else program
     known = {each.path: each for each in program.modules}
     for cell, found in enumerate(shared):
         type_name = next(

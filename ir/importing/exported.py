@@ -381,7 +381,7 @@ def _read(ep: ExportedProgram, declared: Declared, *, provenance: bool) -> Progr
         modules=tuple([Module(path, types.get(path), cells.get(path)) for path in paths]),
         call_signatures=pmap(signatures),
         constraints=read_constraints(ep),
-        facts=frozenset({"flat", "state as inputs"}),
+        facts=frozenset({"flat", "state as inputs", *reader.stacks.facts()}),
     )
     # The reader recorded the origins.
     return tracked(program) if provenance and records else program

@@ -23,6 +23,7 @@ from attrs import evolve, frozen
 from ..callables import class_name
 from ..calls.call_graph import call_counts
 from ..calls.parts import PART
+from ..calls.uncertain_names import LAST_NAME
 from ..graph import Frame, Graph, Node, Stack, common_prefix
 from ..meta import PHASE, is_backward
 from ..names import is_below, is_name
@@ -99,6 +100,13 @@ class StackReader:
         # The path of a module, "" for the root and None if it is unreadable, and the number of the call.
         raise NotImplementedError
 
+    def last(self) -> dict[str, int]:
+        """Return the highest number of a call of each module."""
+        found: dict[str, int] = {}
+        for frame in self._around:
+            found[frame.path] = max(found.get(frame.path, 0), frame.call)
+        return found
+
     def _is_elsewhere(self, frame: Frame, stack: Stack) -> bool:
         # Tracers name the children of a module that they reach without a path as if they were children of the root.
         return self._around.setdefault(frame, stack) != stack
@@ -165,6 +173,12 @@ class ExportedStacks(StackReader):
             super()._is_elsewhere(frame, stack) and frame not in stack
         )  # verify finds a call inside of itself
 
+    def facts(self) -> frozenset[str]:
+        """Return what the stacks tell about the program: a strict export names modules by identity."""
+        named = [paths for name, paths in self.objects.items() if name.isdigit()]
+        has_several = any(len(paths) > 1 for paths in named) or any(self.last().values())
+        return frozenset({LAST_NAME}) if named and has_several else frozenset()
+
     def cells(self, paths: Iterable[str]) -> dict[str, int]:
         """Return which modules are one object, as numbers by path.
 
@@ -193,13 +207,6 @@ class TracedStacks(StackReader):
     >>> stacks.read({"": ("", "M"), "L__self___up": ("L['self'].up[0]", "Linear"), "x@1": ("up.0.act", "ReLU")})
     (Frame(path='up.0', call=0), Frame(path='up.0.act', call=1))
     """
-
-    def last(self) -> dict[str, int]:
-        """Return the highest number of a call of each module."""
-        found: dict[str, int] = {}
-        for frame in self._around:
-            found[frame.path] = max(found.get(frame.path, 0), frame.call)
-        return found
 
     def _spelled(self, key: str, way: str) -> tuple[str | None, str]:
         spelled, _, number = way.partition("@")

@@ -14,6 +14,7 @@ from attrs import define, evolve, field, frozen
 from ...ir.calls.call_graph import Label, bodies_of_calls, bodies_run_by, calls_by_label, instances
 from ...ir.calls.call_sites import Convention, conventions
 from ...ir.calls.parts import first_paths
+from ...ir.calls.uncertain_names import uncertain_names
 from ...ir.graph import Call, Frame, Get, Graph, Node, Op
 from ...ir.names import FROM_ROOT, is_below, join
 from ...ir.own_operators import is_module_call, read_modules
@@ -48,6 +49,8 @@ class StateNames:
     """All names of each tied tensor, by each name."""
     hooked: Mapping[str, str]
     """For each path of a module that is lowered to several objects, the path of the object with the hooks."""
+    uncertain: Mapping[str, tuple[str, ...]]
+    """The names under which calls of a module may have been made instead, by its path."""
 
 
 @frozen(eq=False)
@@ -105,7 +108,8 @@ class LoweringContext:
                 if len(names) > 1
                 for name in names
             }
-            names = StateNames(grouped([(path, name) for path, _, name in constants]), ties, others)
+            grouped_constants = grouped([(path, name) for path, _, name in constants])
+            names = StateNames(grouped_constants, ties, others, uncertain_names(original))
         # Modules that are not lowered to one object are distinct from here on, as this cannot be recomputed without the state.
         one = {*same, *same.values()}
         modules = [

@@ -109,7 +109,8 @@ def reduce_context(context: LoweringContext) -> tuple[Any, ...]:
     }
     only = [spec.only for spec in signature.inputs if type(spec) is UserInput]
     names = context.names
-    rest = (foreign, names.constants, names.ties, names.hooked, context.to, only)
+    of_state = (names.constants, names.ties, names.hooked, names.uncertain)
+    rest = (foreign, of_state, context.to, only)
     return load_context, (text, specs, write_metas(program), rest)
 
 
@@ -212,7 +213,7 @@ def load_context(text: str, specs: Any, metas: Mapping[str, Any], rest: Any) -> 
         UnsupportedProgram: an operator of the program does not exist in this torch.
         ParseError: the text was changed.
     """
-    operators, constants, ties, hooked, to, only = rest
+    operators, of_state, to, only = rest
     program = _with_specs(parse(text, operators=operators), specs)
     accepted = iter(only)  # a pickle is as trusted as the original
     inputs = [
@@ -223,7 +224,7 @@ def load_context(text: str, specs: Any, metas: Mapping[str, Any], rest: Any) -> 
     program = program.evolve(
         signature=signature, graphs=read_metas(program, metas, Known(operators))
     )
-    root: Any = lower_unchecked(program, to, names=StateNames(constants, ties, hooked))
+    root: Any = lower_unchecked(program, to, names=StateNames(*of_state))
     context: LoweringContext = root.purefx_context
     for module in (
         *root.modules(),

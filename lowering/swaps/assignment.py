@@ -23,6 +23,7 @@ from ...ir.calls.call_sites import (
 )
 from ...ir.calls.compatibility import check_forward, check_module, check_structure
 from ...ir.calls.parts import PART
+from ...ir.calls.uncertain_names import not_called, warn_of_other_names
 from ...ir.errors import SwapError
 from ...ir.graph import Call
 from ...ir.names import is_below
@@ -65,7 +66,10 @@ def admitted(owner: Watched, name: str, value: Any) -> Any:
         return value
     context, uses, types = where.context, external_uses(where.context), types_of(where.context)
     paths = [f"{above}.{name}" if above else name for above in context.paths_of(where.path)]
-    known = [path for path in paths if path in uses or (path in types and value is not None)]
+    # Further names of one object may have no calls.
+    known = [path for path in paths if path in uses]
+    if not known and value is not None:
+        known = [path for path in paths if path in types]
     if not known:
         for path in paths:
             module, _, number = path.rpartition("@")
@@ -78,11 +82,16 @@ def admitted(owner: Watched, name: str, value: Any) -> Any:
         value = lower(value, to=context.to)  # type: ignore[arg-type]
     if value is not None:
         _check_one_object(context, where.path, name)
+    changed: list[str] = []
     for path in known:
         if not is_home(context, path, value) and not _was_edited(
             owner
         ):  # users who edit a graph know its calls
             _check(context, path, uses.get(path), value, there)
+            changed.append(path)
+    for path in changed:
+        if path in context.names.uncertain:
+            warn_of_other_names(context.program, path, context.names.uncertain[path])
     return value
 
 
@@ -134,6 +143,8 @@ def _check(
     context: LoweringContext, path: str, needs: ExternalUses | None, value: Any, there: Any
 ) -> None:
     if needs is None:
+        if path in context.names.uncertain:
+            raise SwapError(not_called(path, context.names.uncertain[path]))
         export_again = f"export again with preserve_module_call_signature=({path!r},)"
         why = "it is not called in this program, or its call exported no operators, so nothing would call the replacement"
         raise SwapError(f"module {path!r}: {why}; {export_again}, and then assign it")

@@ -24,6 +24,7 @@ from ...ir.calls.call_sites import (
 )
 from ...ir.calls.compatibility import check_module, check_program, described_call
 from ...ir.calls.parts import with_listed
+from ...ir.calls.uncertain_names import not_called, uncertain_names, warn_of_other_names
 from ...ir.errors import PipelineError, SwapError
 from ...ir.graph import Call, Frame, Get, Graph, Node
 from ...ir.inference import CallValues
@@ -156,6 +157,9 @@ def swap_modules(
     Returns:
         The program with the replacements; ``program`` itself if nothing is swapped.
 
+    Warns:
+        SwapWarning: a strict export recorded calls of the module under one of its names, so all of them are swapped.
+
     Raises:
         SwapError: a path or a replacement is unknown or does not fit.
         PipelineError: the call of the module is not outlined yet.
@@ -218,7 +222,10 @@ class _Swapping:
         ]
         decisions = {place: self._decision(place) for place in places}
         calls = calls_by_label(program)
+        uncertain = uncertain_names(program)
         for path in self.requests:
+            if path not in calls and path in uncertain:
+                raise SwapError(not_called(path, uncertain[path]))
             if path not in calls:
                 raise SwapError(
                     f"module {path!r} is not called in this program, or its call exported no operators; export again "
@@ -248,6 +255,10 @@ class _Swapping:
             signature=evolve(program.signature, lifted=lifted),
         )
         after = after.evolve(modules=with_listed(after.modules, calls_by_label(after)))
+        for path, by in self.requests.items():
+            others = uncertain.get(path, ())
+            if any(self.requests.get(other) is not by for other in others):
+                warn_of_other_names(program, path, others)
         return after.pruned()
 
     def _decision(self, place: Instance) -> Decision:
