@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
+from attrs import frozen
 
 from .arguments import arg_leaves
 from .callables import Method, op_name
@@ -185,6 +186,38 @@ HIGHER_ORDER = frozenset(
     }
 )  # fmt: skip
 """The higher-order operators that exporters write, whose functions are bodies of the program or operators of this list."""
+
+
+@frozen
+class BodyAt:
+    """A parameter of a higher-order operator that is a body, or a list that contains bodies."""
+
+    parameter: str
+    position: int
+    items: slice | None = None
+    """The items of the list that are bodies; None if the argument itself is a body."""
+
+
+BODIES: Mapping[str, tuple[BodyAt, ...]] = {
+    "associative_scan": (BodyAt("combine_fn", 0),),
+    "cond": (BodyAt("true_fn", 1), BodyAt("false_fn", 2)),
+    "flex_attention": (BodyAt("score_mod", 3), BodyAt("block_mask", 4, slice(-1, None))),
+    "flex_attention_backward": (
+        BodyAt("fw_graph", 7), BodyAt("joint_graph", 8), BodyAt("block_mask", 9, slice(-1, None)),
+    ),
+    "hints_wrapper": (BodyAt("body_fn", 0),),
+    "invoke_subgraph": (BodyAt("subgraph", 0),),
+    "map_impl": (BodyAt("f", 0),),
+    "scan": (BodyAt("combine_fn", 0),),
+    "strict_mode": (BodyAt("callable", 0),),
+    "switch": (BodyAt("branches", 1, slice(None)),),
+    "tag_activation_checkpoint": (BodyAt("gmod", 0),),
+    "while_loop": (BodyAt("cond_fn", 0), BodyAt("body_fn", 1)),
+    "while_loop_stack_output": (BodyAt("cond_fn", 0), BodyAt("body_fn", 1)),
+    "wrap_with_autocast": (BodyAt("wrapped_func", 4),),
+    "wrap_with_set_grad_enabled": (BodyAt("wrapped_func", 1),),
+}  # fmt: skip
+"""The bodies of the operators of ``HIGHER_ORDER``; a test compares them with torch's signatures."""
 
 OPERATOR_NAMES = (
     "abs", "add", "and_", "eq", "floordiv", "ge", "getitem", "gt", "index", "invert", "is_", "is_not", "le", "lshift", "lt",

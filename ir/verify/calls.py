@@ -14,10 +14,12 @@ from attrs import define, field
 from torch.nn import Parameter
 
 from ..arguments import CONTAINERS, Body, Items, Ref, children_of, refs_in
+from ..callables import op_name
 from ..calls.call_graph import instance_paths, instances, plain_calls, signatures_of_bodies
 from ..calls.parts import is_part
 from ..graph import Call, Frame, Get, Node, Op
 from ..names import join, way_to
+from ..operators import BODIES
 from ..own_operators import GIVES, PACK, TAKES, is_boundary
 from ..persistent import derived, grouped
 from ..program import CallSignature
@@ -208,36 +210,47 @@ def check_arity(whole: ProgramIndex) -> Iterator[Finding]:
                 )
 
 
-BODY_AT: Mapping[str, tuple[int, ...]] = {
-    "higher_order.cond": (1, 2),
-    "higher_order.while_loop": (0, 1),
-    "higher_order.scan": (0,),
-    "higher_order.associative_scan": (0,),
-    "higher_order.map_impl": (0,),
-    "higher_order.invoke_subgraph": (0,),
-    "higher_order.hints_wrapper": (0,),
-    "higher_order.strict_mode": (0,),
-    "higher_order.tag_activation_checkpoint": (0,),
-    "higher_order.wrap_with_set_grad_enabled": (1,),
-    "higher_order.wrap_with_autocast": (4,),
-    "higher_order.flex_attention": (3,),
-}
-"""The positions of the bodies of operators."""
-
-
 def check_bodies(whole: ProgramIndex) -> Iterator[Finding]:
     """Find arguments in the place of a body that are no graphs, and bodies of operators that do not return values."""
     for scope in whole.graphs.values():
         for index, node in enumerate(scope.graph.nodes):
-            places = BODY_AT.get(node.do.name, ()) if type(node.do) is Op else ()
-            for place in [place for place in places if place < len(node.args)]:
-                # A Ref may be a module in the state of an fx graph.
-                if type(arg := node.args[place]) not in (Body, Ref):
-                    yield scope.at(index, f"its argument {place} is {short(arg)}, not a graph")
+            if type(node.do) is Op and node.do.name.startswith(HIGHER):
+                for fault in _body_faults(node):
+                    yield scope.at(index, fault)
         for index, callee in scope.callees:
             output = whole.graphs[callee].graph.output
             if type(scope.graph.nodes[index].do) is Op and type(output) not in (tuple, Items, Ref):
                 yield scope.at(index, f"its graph {callee!r} returns {short(output)}, not values")
+
+
+HIGHER = "higher_order."
+
+WITH_EFFECTS = "higher_order.with_effects"
+
+
+def _body_faults(node: Node) -> Iterator[str]:
+    named, target, first = dict(node.kwargs), node.do.name, 0
+    if target == WITH_EFFECTS and len(node.args) > 1 and callable(node.args[1]):
+        target, first = op_name(node.args[1]), 2  # it calls an operator with the rest
+    for body in BODIES.get(target.removeprefix(HIGHER), ()):
+        position = first + body.position
+        is_named = position >= len(node.args)
+        name = repr(body.parameter) if is_named else str(position)
+        if is_named and body.parameter not in named:
+            yield f"it has no argument {name}, which is a graph"
+            continue
+        arg = named[body.parameter] if is_named else node.args[position]
+        if body.items is None:
+            parts = [arg]
+        elif isinstance(arg, tuple) and arg:
+            parts = [*arg[body.items]]
+        else:
+            yield f"its argument {name} is {short(arg)}, not a list that contains graphs"
+            continue
+        for part in parts:
+            # An operator in the place of a body is called as a body is.
+            if type(part) is Ref or not (type(part) is Body or callable(part)):
+                yield f"its argument {name} is {short(part)}, not a graph"
 
 
 def check_boundaries(whole: ProgramIndex) -> Iterator[Finding]:

@@ -16,12 +16,12 @@ from typing import Any, TypeVar
 import torch
 from attrs import evolve, field, frozen
 
-from purefx.ir.arguments import Body, Items, Ref, bodies_in
+from purefx.ir.arguments import Arg, Body, Items, Ref, bodies_in, map_leaves
 from purefx.ir.calls.parts import Part, parts
 from purefx.ir.expression import Apply, InputDim
 from purefx.ir.graph import Call, Frame, Get, Graph, Node, Op
 from purefx.ir.names import Names
-from purefx.ir.operators import op_of
+from purefx.ir.operators import BODIES, op_of
 from purefx.ir.own_operators import CALL_MODULE, PACK, is_boundary
 from purefx.ir.persistent import pmap
 from purefx.ir.program import Module, Program
@@ -335,8 +335,16 @@ def _giving_tuples(program: Program) -> list[Place]:
 
 
 def _body_replaced(program: Program, place: Place) -> Program:
-    args = tuple(3 if type(arg) is Body else arg for arg in place.node.args)
-    return changed(program, place, args=args)
+    def number(leaf: Arg) -> Arg:
+        return 3 if type(leaf) is Body else leaf
+
+    args = tuple(map_leaves(arg, number) for arg in place.node.args)
+    kwargs = tuple((name, map_leaves(arg, number)) for name, arg in place.node.kwargs)
+    return changed(program, place, args=args, kwargs=kwargs)
+
+
+def _has_known_bodies(node: Node) -> bool:
+    return is_op(node) and str(node.do.name).removeprefix("higher_order.") in BODIES
 
 
 def _result_beyond(program: Program, place: Place) -> Program:
@@ -667,7 +675,7 @@ CORRUPTORS: tuple[Corruptor, ...] = (
     Corruptor("body gives number", "operator-bodies", "a graph that an operator takes returns a number",
               _bodies_of_operators, lambda program, name: with_graph(program, name, output=3)),
     Corruptor("body replaced", "operator-bodies", "an operator takes a number where it runs a graph",
-              nodes(lambda node: is_op(node) and str(getattr(node.do, "name", "")) == "higher_order.cond"), _body_replaced),
+              nodes(_has_known_bodies), _body_replaced),
     Corruptor("body returned", "argument-kinds", "the root returns a graph",
               lambda program: program.order[1:] if program.main.output else (),
               lambda program, name: with_graph(program, program.root, output=(*program.main.output[:-1], Body(name)))),
