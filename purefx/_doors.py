@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import torch
 from attrs import evolve
 
-from purefx.ir.calls.uncertain_names import LAST_NAME
+from purefx.ir.calls.uncertain_names import KNOWN_OBJECTS, LAST_NAME
 from purefx.ir.effects.declared import Effects
 from purefx.ir.errors import CaptureError
 from purefx.ir.forks import new_lock
@@ -139,7 +139,8 @@ def _with_objects(program: Program, module: torch.nn.Module) -> Program:
             known[path] = evolve(
                 known[path], cell=cell, type_name=type_name or known[path].type_name
             )
-    return program.evolve(modules=tuple(known.values()))
+    facts = program.facts | {KNOWN_OBJECTS} if LAST_NAME in program.facts else program.facts
+    return program.evolve(modules=tuple(known.values()), facts=facts)
 
 
 def capture_message(

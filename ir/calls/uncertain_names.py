@@ -20,6 +20,9 @@ from .call_graph import calls_from
 LAST_NAME = "calls by last name"
 """The fact of programs from strict exports."""
 
+KNOWN_OBJECTS = "known objects"
+"""The fact that ``program.modules`` tells which names are one module, as ``capture`` makes it after a strict export."""
+
 OURS = frozenset({"purefx", "torch", "functools"})
 """The packages whose frames are between a warning and the line of the user."""
 
@@ -64,13 +67,14 @@ def _names(program: Program, calls: Collection[str]) -> dict[str, list[str]]:
     unknown = {module.path for module in program.modules if module.type_name is None}
     unknown.difference_update(calls)
     by_cell = grouped([(cell, path) for path, cell in cells.items()])
-    by_content = grouped([(contents[path], path) for path in cells])
+    guessed = KNOWN_OBJECTS not in program.facts
+    by_content = grouped([(contents[path], path) for path in cells if guessed])
     names: dict[str, list[str]] = {}
     for path, cell in cells.items():
         same = by_cell[cell] if cell is not None else []
         tied = [
             other
-            for other in by_content[contents[path]]
+            for other in by_content.get(contents[path], ())
             if (cell is None or cells[other] is None) and (path in unknown or other in unknown)
         ]
         names[path] = [other for other in dict.fromkeys([*same, *tied]) if other != path]
@@ -95,13 +99,14 @@ def _contents(program: Program) -> dict[str, frozenset[tuple[str, int | None]]]:
 def not_called(path: str, others: Sequence[str]) -> str:
     """Return the refusal of a replacement for a name without recorded calls.
 
-    >>> not_called("b", ["a"])
-    "module 'b' is also 'a', and the strict export recorded no call under 'b'; export with strict=False to keep the names apart"
+    >>> not_called("b", ["a"]).partition(";")[0]
+    "module 'b': the strict export recorded no call under this name"
     """
-    listed = ", ".join(map(repr, others))
+    listed = " or ".join(map(repr, others))
     return (
-        f"module {path!r} is also {listed}, and the strict export recorded no call under {path!r}; "
-        "export with strict=False to keep the names apart"
+        f"module {path!r}: the strict export recorded no call under this name; if the module is also {listed}, export with "
+        "strict=False to keep the names apart; if its call exports no operators, export with "
+        f"preserve_module_call_signature=({path!r},)"
     )
 
 
@@ -113,12 +118,13 @@ def warn_of_other_names(program: Program, path: str, others: Sequence[str]) -> N
         path: the name that is replaced.
         others: the other names of the module.
     """
-    listed = ", ".join(map(repr, others))
+    listed = " or ".join(map(repr, others))
     count = sum(called == path for _, _, called in calls_from(program))
     calls = f"{count} calls" if count > 1 else "1 call"
     text = (
-        f"module {path!r} is also {listed}, and the strict export recorded {calls} under {path!r}, whatever name forward used: "
-        "all of them are replaced, where eager mode replaces those of one name; export with strict=False to keep the names apart"
+        f"module {path!r}: the replacement changes {calls}, and forward may have made some of them as {listed}, which eager mode "
+        "would keep: a strict export records calls of one module under one of its names; export with strict=False to keep the "
+        "names apart"
     )
     # The line of the user, outside of purefx and torch.
     frame, level = inspect.currentframe(), 1
