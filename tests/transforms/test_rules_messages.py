@@ -118,3 +118,67 @@ def test_a_refusal_of_effects_names_the_option_that_helps() -> None:
         relu(lambda m, x: torch.rand_like(x))(program())
     assert str(caught.value).endswith("or pass any_effects=True")
     assert "from_fx_pass" not in str(caught.value)
+
+
+@torch.library.custom_op("purefx_messages::soften", mutates_args=())
+def soften(x: Tensor) -> Tensor:
+    return x * 0.5
+
+
+@soften.register_fake
+def _(x: Tensor) -> Tensor:
+    return torch.empty_like(x)
+
+
+@torch.library.custom_op("purefx_messages::harden", mutates_args=())
+def harden(x: Tensor) -> Tensor:
+    return x * 2
+
+
+@harden.register_fake
+def _(x: Tensor) -> Tensor:
+    return torch.empty_like(x)
+
+
+SOFTEN, HARDEN = torch.ops.purefx_messages.soften, torch.ops.purefx_messages.harden
+SAME_EFFECTS = (
+    "both must have the same effects: declare them with px.declare, or pass any_effects=True"
+)
+
+EFFECTS: dict[str, tuple[Function, str]] = {
+    "undeclared": (
+        lambda m, x: SOFTEN(x),
+        f"calls purefx_messages.soften.default, whose side effects are unknown; {SAME_EFFECTS}",
+    ),
+    "two undeclared": (
+        lambda m, x: SOFTEN(HARDEN(SOFTEN(x))),
+        (
+            "calls purefx_messages.soften.default and purefx_messages.harden.default, whose side "
+            f"effects are unknown; {SAME_EFFECTS}"
+        ),
+    ),
+    "random and undeclared": (
+        lambda m, x: SOFTEN(torch.rand_like(x)),
+        (
+            "draws random numbers and calls purefx_messages.soften.default, whose side effects are "
+            f"unknown; {SAME_EFFECTS}"
+        ),
+    ),
+    "random": (lambda m, x: torch.rand_like(x), f"draws random numbers; {SAME_EFFECTS}"),
+    "write": (
+        lambda m, x: m.call(torch.ops.aten.add_.Tensor, x, 1),
+        (
+            "writes; neither may write, also with any_effects=True: compute a new value, or edit the "
+            "graph in an fx pass (px.from_fx_pass)"
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("effects", EFFECTS)
+def test_a_replacement_with_other_effects_is_refused_in_one_sentence(effects: str) -> None:
+    replace, expected = EFFECTS[effects]
+    with pytest.raises(RuleError) as error:
+        relu(replace)(program())
+    assert str(error.value).endswith(f"the match is pure, but the replacement {expected}")
+    assert "\n" not in str(error.value)

@@ -15,7 +15,7 @@ from attrs import frozen
 
 from ...ir.analysis.numbers import computed_of
 from ...ir.arguments import Ref
-from ...ir.effects.declared import NodeEffects
+from ...ir.effects.declared import LIBRARIES, NodeEffects
 from ...ir.effects.dependencies import dependencies
 from ...ir.effects.resolved import item_of, resolver
 from ...ir.errors import RuleError
@@ -51,10 +51,7 @@ class Spot:
 DETACH = "aten.detach_.default"
 """Writes the autograd state of a tensor, but not its contents."""
 
-WRITING = (
-    "neither may write, also with any_effects=True: compute a new value, or edit the graph in an fx pass\n"
-    "(px.from_fx_pass)"
-)
+WRITING = "neither may write, also with any_effects=True: compute a new value, or edit the graph in an fx pass (px.from_fx_pass)"
 OTHER_EFFECTS = (
     "both must have the same effects: declare them with px.declare, or pass any_effects=True"
 )
@@ -152,9 +149,10 @@ class Legality:
         was, becomes = (sorted(filter(None, map(_in_words, each))) for each in (before, after))
         if (was == becomes or any_effects) and not writes:
             return
-        mine, theirs = (" and ".join(each) or "is pure" for each in (was, becomes))
+        pairs = (was, gone), (becomes, new)
+        mine, theirs = (_with_callees(words, nodes) for words, nodes in pairs)
         raise RuleError(
-            f"{rule} at {place_of(place.root)}: the match {mine}, but the replacement\n{theirs};\n"
+            f"{rule} at {place_of(place.root)}: the match {mine}, but the replacement {theirs}; "
             f"{WRITING if writes else OTHER_EFFECTS}"
         )
 
@@ -506,6 +504,18 @@ def _numbered(nodes: Iterable[Node], codes: dict[str, Ref]) -> dict[str, Ref]:
 def _code(node: Node) -> Node:
     # A node without its name and place, to compare it.
     return node.evolve(name="_", stack=())
+
+
+def _with_callees(words: Sequence[str], nodes: Iterable[Node]) -> str:
+    # The side effects of nodes, with the names of undeclared operators.
+    names = [
+        node.do.name
+        for node in nodes
+        if type(node.do) is Op and node.do.effects.domain == LIBRARIES
+    ]
+    unknown = f"calls {' and '.join(dict.fromkeys(names))}, whose side effects are unknown"
+    told = [part.replace(f"is ordered in {LIBRARIES}", unknown) for part in words]
+    return " and ".join(dict.fromkeys(told)) or "is pure"
 
 
 def _in_words(effects: NodeEffects) -> str:
