@@ -21,7 +21,7 @@ from ...ir.graph import Get, Graph, Input, Node, Op, Stack, place_of
 from ...ir.inference import FakeValues, running
 from ...ir.meta import ORIGIN, Meta, is_backward, spelled_stack, thaw
 from ...ir.names import Names, is_identifier, join
-from ...ir.own_operators import is_boundary, is_module_call
+from ...ir.own_operators import CALL_GUARDS, is_boundary, is_module_call
 from ...ir.program import Program
 from ...ir.signature import LossOutput
 from ...ir.torch_private import ENTER_AUTOCAST, HigherOrderOperator, OpOverload, per_example, pytree
@@ -52,6 +52,12 @@ def is_plain_name(name: str) -> bool:
     return is_identifier(name) and name not in RESERVED
 
 
+EXPORT_AGAIN = (
+    "export it again with px.capture(px.lower(program), args), or lower the program instead"
+)
+"""The advice for programs that call modules of their state."""
+
+
 def check_target(node: Node) -> Any:
     """Return the callable of a node, if exported programs can contain it.
 
@@ -70,7 +76,7 @@ def check_target(node: Node) -> Any:
             "register it with torch.library.custom_op and call that, or lower the program instead"
         )
         if is_module_call(node):
-            advice = "export it again with px.capture(px.lower(program), args), or lower the program instead"
+            advice = EXPORT_AGAIN
         raise UnsupportedProgram(
             f"{place_of(node)}: {node.do.name} {reason}, so an exported program cannot contain it; {advice}"
         )
@@ -175,6 +181,21 @@ class GraphMaker:
         return module
 
 
+def _why_not_read(node: Node, slot: str, program: Program) -> str:
+    # Reads of tensors in the root became inputs.
+    name = join("", slot)
+    if name not in program.state.modules:
+        return (
+            f"node {node.name} reads the state {slot!r} inside the body of an operator, which exported programs cannot; "
+            "pass the value to the operator as an operand"
+        )
+    text = f"node {node.name} reads the module {name!r}, and exported programs call no modules"
+    called = [user.do for user in program.main.nodes if node.name in user.refs()]
+    if CALL_GUARDS in called:
+        return f"{text}; it checks the guards of ep.module(): import ep itself with px.import_ep(ep), which keeps them"
+    return f"{text}; {EXPORT_AGAIN}"
+
+
 def _from_the_end(formals: Sequence[Input], operands: Sequence[Any]) -> list[tuple[Input, Any]]:
     missing = len(formals) - len(operands)
     padded = [None] * missing + list(operands) if missing > 0 else list(operands)[-missing:]
@@ -209,10 +230,7 @@ class _Work:
         """Add an operator."""
         do = node.do
         if type(do) is Get:
-            raise UnsupportedProgram(
-                f"node {node.name} reads the state {do.slot!r} inside the body of an operator, which exported programs cannot; "
-                "pass the value to the operator as an operand"
-            )
+            raise UnsupportedProgram(_why_not_read(node, do.slot, self.maker.program))
         assert type(do) is Op, "the program calls no module"
         target = check_target(node)
         self._attach_bodies(node)

@@ -144,6 +144,37 @@ def _with_specs_of(program: px.Program) -> px.Program:
     return program.evolve(signature=px.import_ep(px.to_ep(program)).signature)
 
 
+def test_a_program_with_the_guards_of_a_module_names_the_way() -> None:
+    """The read of the guards is in the root; the message said that it is in the body of an operator."""
+    x = torch.randn(4, 4)
+    ep = torch.export.export(
+        Halves(), (x,), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},), strict=False
+    )
+    message = r"reads the module '_guards_fn', and exported programs call no modules.*px\.import_ep"
+    with pytest.raises(px.errors.UnsupportedProgram, match=message):
+        px.to_ep(px.import_fx(ep.module()))
+    again = px.to_ep(px.import_ep(ep))
+    assert torch.equal(again.module()(x), Halves()(x))
+
+
+def test_a_swapped_module_is_exported_by_capture() -> None:
+    model, x = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU()), torch.randn(2, 4)
+    program = px.transform(px.capture(model, (x,), preserve_module_call_signature=("1",)))
+    swapped = px.swap_modules(program, {"1": torch.nn.Softplus()})
+    message = r"reads the module '1', and exported programs call no modules.*px\.capture\(px\.lower"
+    with pytest.raises(px.errors.UnsupportedProgram, match=message):
+        px.to_ep(swapped)
+    ep = px.to_ep(px.capture(px.lower(swapped), (x,)))
+    assert torch.equal(ep.module()(x), px.lower(swapped)(x))
+
+
+class Halves(torch.nn.Module):
+    """Exports a guard on its size."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.reshape(x.shape[0] // 2, -1)
+
+
 def test_a_held_module_is_exported_by_capture() -> None:
     """What the message advises is a way through: the trace of a model with leaf modules becomes an ExportedProgram."""
     x = torch.ones(1, 4)
