@@ -215,7 +215,7 @@ def check_bodies(whole: ProgramIndex) -> Iterator[Finding]:
     for scope in whole.graphs.values():
         for index, node in enumerate(scope.graph.nodes):
             if type(node.do) is Op and node.do.name.startswith(HIGHER):
-                for fault in _body_faults(node):
+                for fault in _body_faults(node, node.do.name):
                     yield scope.at(index, fault)
         for index, callee in scope.callees:
             output = whole.graphs[callee].graph.output
@@ -228,8 +228,8 @@ HIGHER = "higher_order."
 WITH_EFFECTS = "higher_order.with_effects"
 
 
-def _body_faults(node: Node) -> Iterator[str]:
-    named, target, first = dict(node.kwargs), node.do.name, 0
+def _body_faults(node: Node, target: str) -> Iterator[str]:
+    named, first = dict(node.kwargs), 0
     if target == WITH_EFFECTS and len(node.args) > 1 and callable(node.args[1]):
         target, first = op_name(node.args[1]), 2  # it calls an operator with the rest
     for body in BODIES.get(target.removeprefix(HIGHER), ()):

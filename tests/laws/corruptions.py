@@ -344,7 +344,8 @@ def _body_replaced(program: Program, place: Place) -> Program:
 
 
 def _has_known_bodies(node: Node) -> bool:
-    return is_op(node) and str(node.do.name).removeprefix("higher_order.") in BODIES
+    name = node.do.name if isinstance(node.do, Op) else ""
+    return name.removeprefix("higher_order.") in BODIES
 
 
 def _result_beyond(program: Program, place: Place) -> Program:
