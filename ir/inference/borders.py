@@ -7,7 +7,7 @@ question asks it again at each border: there all sizes are numbers, and operator
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from itertools import combinations, product
@@ -16,8 +16,10 @@ from typing import Any
 import torch
 
 from ..expression import UNCOMPUTABLE, Expr, Sym, evaluate
+from ..graph import Node
 from ..program import Program
 from ..signature import Range
+from ..torch_private import pytree
 from .interpreter import Interpreter, Run
 from .results import all_agree
 from .values import UNKNOWN, ExampleValues, sizes_of_inputs
@@ -39,14 +41,21 @@ class Border:
         program: the program.
         sizes: the sizes that are 0 or 1, by symbol.
         others: numbers for data-dependent sizes, by symbol.
+        before: the same border of an earlier version of the program; its values are reused.
     """
 
     def __init__(
-        self, program: Program, sizes: Mapping[str, int], others: Mapping[str, int]
+        self,
+        program: Program,
+        sizes: Mapping[str, int],
+        others: Mapping[str, int],
+        before: Border | None = None,
     ) -> None:
-        self.sizes = sizes
-        self.domain = ExampleValues(program, {**others, **sizes})
+        self.sizes, self.others = sizes, others
+        self.domain = _BorderValues(program, {**others, **sizes})
         """The fake values; all their sizes are numbers."""
+        if before is not None and before.others == others:
+            self.domain.reuse(before.domain)
         self._values: dict[tuple[str, str], Any] = {}
 
     def __str__(self) -> str:
@@ -91,7 +100,37 @@ class Border:
         return values[0] if is_known and all_agree(values[0], values[1:]) else None
 
 
-def borders_of(program: Program) -> tuple[Border, ...]:
+class _BorderValues(ExampleValues):
+    """The domain of a border: it keeps the results of operators for later versions of the program."""
+
+    def __init__(self, program: Program, sizes: Mapping[str, int]) -> None:
+        super().__init__(program, sizes)
+        self._results: dict[Hashable, tuple[Any, Any]] = {}
+        """Each result, by node and operands, with these objects: their ids stay valid."""
+
+    def reuse(self, before: _BorderValues) -> None:
+        """Share the fake values and the results of a domain with equal sizes."""
+        self.mode, self._made, self._results = before.mode, before._made, before._results
+        self._numbers = before._numbers
+
+    def run(self, node: Node, target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Return the result of an operator; the earlier result if the node and its operands are the same objects."""
+        leaves = pytree.tree_leaves((args, kwargs))
+        key = id(node), *map(_identity, leaves)
+        if (known := self._results.get(key)) is not None:
+            return known[0]
+        result = super().run(node, target, args, kwargs)
+        if not any(map(callable, leaves)):  # a body is run again, for its own values
+            self._results[key] = result, (node, leaves)
+        return result
+
+
+def _identity(leaf: Any) -> Hashable:
+    is_number = isinstance(leaf, bool | int | float)
+    return (type(leaf), repr(leaf)) if is_number else id(leaf)
+
+
+def borders_of(program: Program, before: Sequence[Border] = ()) -> tuple[Border, ...]:
     """Return the borders of a program: one for each choice of 0 or 1 for open sizes whose ranges include it.
 
     A fact about sizes is proven if it holds for the recorded values and at each border.  Most programs have no border:
@@ -99,6 +138,7 @@ def borders_of(program: Program) -> tuple[Border, ...]:
 
     Args:
         program: any program; its constraints have the ranges.
+        before: the borders of an earlier version; only the values of changed nodes are inferred again.
 
     >>> from purefx.ir import Graph
     >>> borders_of(Program.of({"": Graph((), (), ())}))
@@ -111,7 +151,10 @@ def borders_of(program: Program) -> tuple[Border, ...]:
         return ()
     others = {name: _example(span) for name, span in ranges.items() if not name.startswith("s")}
     accepted = [sizes for sizes in _choices(low) if _is_accepted(program, sizes)]
-    return tuple([Border(program, sizes, others) for sizes in accepted])
+    earlier = {tuple(border.sizes.items()): border for border in before}
+    return tuple(
+        [Border(program, sizes, others, earlier.get(tuple(sizes.items()))) for sizes in accepted]
+    )
 
 
 def _small(span: Range) -> list[int]:

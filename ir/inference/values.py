@@ -391,6 +391,8 @@ class ExampleValues(FakeValues):
         super().__init__(program)
         self.sizes = sizes
         self._made: dict[Any, Any] = {}
+        self._numbers: dict[Any, Any] = {}
+        """The numbers of symbolic sizes, by environment and expression."""
 
     @cached_property
     def mode(self) -> Any:
@@ -437,10 +439,13 @@ class ExampleValues(FakeValues):
     def _number(self, value: Any) -> Any:
         if not isinstance(value, SYMBOLIC):
             return value
-        with suppress(*UNCOMPUTABLE):
-            number = size_number(value, self.sizes)
-            return UNKNOWN if number is None else number
-        return UNKNOWN
+        key = type(value), value.node.shape_env, value.node.expr
+        if key not in self._numbers:
+            self._numbers[key] = UNKNOWN
+            with suppress(*UNCOMPUTABLE):
+                number = size_number(value, self.sizes)
+                self._numbers[key] = UNKNOWN if number is None else number
+        return self._numbers[key]
 
 
 def sizes_of_inputs(program: Program) -> dict[Expr, Expr]:

@@ -13,6 +13,7 @@ from torch.export import Dim
 
 import purefx as px
 from purefx import rules
+from purefx.ir.inference import ExampleValues, borders_of, described
 
 MOST = 9
 
@@ -238,3 +239,49 @@ def test_a_size_is_read_only_from_tensors_that_always_have_it(low: int) -> None:
     for size in (1, 2, 3, 5):
         x = torch.randn(size, 4)
         assert torch.equal(lowered(x), model(x)), size
+
+
+class ThreeCasts(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.exp().transpose(0, 1).neg().to(torch.float32).neg().view(4, -1).cos()
+
+
+def _cast_program() -> px.Program:
+    sizes = ({0: Dim("rows")},)
+    return px.import_ep(
+        torch.export.export(ThreeCasts(), (torch.randn(3, 4),), dynamic_shapes=sizes)
+    )
+
+
+def test_a_later_version_of_a_program_runs_only_new_operators_at_a_border(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    program, ran = _cast_program(), list[str]()
+    run = ExampleValues.run
+
+    def counted(self: Any, node: Any, *rest: Any) -> Any:
+        ran.append(node.name)
+        return run(self, node, *rest)
+
+    def values(borders: Any, of: px.Program) -> list[Any]:
+        names = [node.name for node in of.main.nodes]
+        return [described(each.value(of.root, name)) for each in borders for name in names]
+
+    monkeypatch.setattr(ExampleValues, "run", counted)
+    before = borders_of(program)
+    values(before, program)
+    later = px.remove_noops(program)
+    assert len(later.main.nodes) < len(program.main.nodes)
+    changed = {node.name for node in later.main.nodes} - {
+        node.name for node in later.main.nodes if node is program.main.by_name.get(node.name)
+    }
+    ran.clear()
+    reused = values(borders_of(later, before), later)
+    assert set(ran) == changed
+    assert reused == values(borders_of(later), later)
+
+
+def test_a_plain_dimension_accepts_no_rows() -> None:
+    # torch's range of Dim("rows") starts at 0, so most dynamic programs have borders.
+    borders = borders_of(_cast_program())
+    assert [[*border.sizes.values()] for border in borders] == [[0], [1]]

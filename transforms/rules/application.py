@@ -344,7 +344,7 @@ class Application:
         program = self.program
         self.pending, self.inside = Pending(program, self.pending.dropped), inside_regions(program)
         self.mapped = in_levels_of_vmap(program) if self.inside else {}
-        self.borders = borders_of(program)
+        self.borders = borders_of(program, self.borders)
         walks = [Sweep(self, name) for name in todo]
         self.left.update({walk.name: walk.left for walk in walks})
         changed = {

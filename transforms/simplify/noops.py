@@ -81,8 +81,9 @@ def remove_noops(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
     >>> [node.name for node in px.remove_noops(program).main.nodes]
     ['exp', 'neg']
     """
+    borders: Sequence[Border] = ()
     while True:
-        effects, borders = program_effects(program), borders_of(program)
+        effects, borders = program_effects(program), borders_of(program, borders)
         if any(effect.scope != (0, 0) for of in effects.values() for effect in of):
             return program
         result = program.with_graphs(
@@ -122,22 +123,22 @@ class _Walk:
     def run(self) -> Graph:
         """Return the graph without no-ops; the same object if it has none."""
         for node in self.graph.nodes:
-            found = self._same_as(node)
-            if found is None:
+            step = self._step(node)
+            if step is None:
                 continue
-            source = self.known.get(found.name, found)
+            source = self.known.get(step.source.name, step.source)
             is_unseen = self._is_unseen(node.name, source.name)
-            if is_unseen and self.fuel.burn(
-                "remove", node.name, "of", source.name, graph=self.name
-            ):
+            # The borders are asked last: their values are expensive.
+            holds = is_unseen and self._holds_at_borders(node, step)
+            if holds and self.fuel.burn("remove", node.name, "of", source.name, graph=self.name):
                 self.edit.drop(node.name, source)
                 self.known[node.name] = source
                 if node.name in self.memory.given:
                     self.memory.given.add(source.name)
         return self.edit.graph()
 
-    def _same_as(self, node: Node) -> Ref | None:
-        # The operand that a node returns.
+    def _step(self, node: Node) -> _Step | None:
+        # The node, if it returns its operand at the recorded values.
         target: Any = node.do.target if type(node.do) is Op else None
         if not isinstance(target, OpOverload) or not computes(self.memory.effects[node.name]):
             return None
@@ -149,8 +150,14 @@ class _Walk:
         step = _Step(
             self, arguments, source, self.values.get(source.name), self.values.get(node.name)
         )
-        holds = rule(step) and all(rule(step.at(border, node.name)) for border in self.borders)
-        return source if holds else None
+        return step if rule(step) else None
+
+    def _holds_at_borders(self, node: Node, step: _Step) -> bool:
+        assert type(node.do) is Op
+        rule = RULES[str(node.do.target)]
+        if rule is _drops_nothing:  # it reads no values
+            return True
+        return all(rule(step.at(border, node.name)) for border in self.borders)
 
     def is_fresh(self, name: str) -> bool:
         """Return whether a value is the result of an operator that allocates memory, in the layout of that operator."""
