@@ -1,7 +1,8 @@
 """The weight of the product in tokens, and the share of its lines that hold too much.
 
-Tokens are counted without imports, comments and docstrings, so layout cannot change the number.  The limits are lowered by
-hand at a release.  A fix may add lines; it does not have to pay for them elsewhere.
+Tokens are counted without imports, comments, docstrings and trailing commas, so layout cannot change
+the number.  The limits are lowered by hand at a release.  A fix may add lines; it does not have to
+pay for them elsewhere.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import sys
 import tokenize
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import zip_longest
 
 from attrs import frozen
 
@@ -19,11 +21,12 @@ from tests.architecture.house import LAYOUT, docstrings, lines_of
 from tests.architecture.sources import LAYERS, Source, sources
 
 PRODUCT_TOKENS = 360_000
+CLOSING = (")", "]", "}")
 DENSE = 30
 """A line with as many tokens is dense: it holds more than one idea."""
 
-PRODUCT_SHARE = 0.063
-TESTS_SHARE = 0.102
+PRODUCT_SHARE = 0.015
+TESTS_SHARE = 0.051
 """The largest share of dense lines among the lines of code."""
 
 
@@ -48,8 +51,14 @@ def tokens_by_line(source: Source) -> Counter[int]:
     )
     left_out = lines_of(docstrings(source.tree)) | lines_of(imported)
     tokens = tokenize.generate_tokens(io.StringIO(source.text).readline)
-    numbers = (token.start[0] for token in tokens if token.type not in LAYOUT)
-    return Counter(number for number in numbers if number not in left_out)
+    written = [token for token in tokens if token.type not in LAYOUT]
+    counts = Counter[int]()
+    for token, following in zip_longest(written, written[1:]):
+        # A comma before a closing bracket is layout.
+        is_trailing = token.string == "," and following.string in CLOSING
+        if not is_trailing and token.start[0] not in left_out:
+            counts[token.start[0]] += 1
+    return counts
 
 
 def density(files: Iterable[Source]) -> Density:
