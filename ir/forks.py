@@ -11,6 +11,7 @@ import os
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def _free(lock: Any) -> None:
     if lock.acquire(blocking=False):
         lock.release()
     else:
-        lock._at_fork_reinit()
+        methodcaller("_at_fork_reinit")(lock)
 
 
 PAUSED = 2_000_000_011

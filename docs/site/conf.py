@@ -43,6 +43,6 @@ nitpick_ignore_regex = [
     # What is inside: a signature or a field names it, and nobody writes it.
     (
         "py:.*",
-        r"purefx\.(transforms\.rules|lowering\.calls|laws\.strategies|ir\.persistent)\..*|Scope|Through|Origin|_Written",
+        r"purefx\.(transforms\.rules|lowering\.calls|laws\.strategies|ir\.persistent|ir\.inference)\..*|Scope|Through|Origin|_Written",
     ),
 ]

@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import copy
 import inspect
+import io
+import textwrap
+import tokenize
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -111,12 +115,16 @@ def parts_of(rule: px.Rule) -> list[Callable[..., Any]]:
     )
 
 
+LINE_ENDS = (tokenize.NEWLINE, tokenize.NL, tokenize.INDENT, tokenize.DEDENT)
+
+
 def _lines(function: Callable[..., Any]) -> int:
-    source = inspect.getsource(function)
-    return sum(
-        bool(line.strip()) and not line.strip().startswith(("#", '"""'))
-        for line in source.splitlines()
-    )
+    # Logical lines: how the formatter breaks them does not count.
+    source = textwrap.dedent(inspect.getsource(function))
+    tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
+    starts = [token for before, token in pairwise(tokens) if before.type in LINE_ENDS]
+    docstrings = sum(token.type == tokenize.STRING for token in starts)
+    return sum(token.type == tokenize.NEWLINE for token in tokens) - docstrings
 
 
 def owner_of(model: Any, path: str) -> tuple[Any, str]:

@@ -19,7 +19,7 @@ from ..expression import UNCOMPUTABLE, Expr, Sym, evaluate
 from ..graph import Node
 from ..program import Program
 from ..signature import Range
-from ..torch_private import pytree
+from ..torch_private import finite, pytree, ranges_in
 from .interpreter import Interpreter, Run
 from .results import all_agree
 from .values import UNKNOWN, ExampleValues, sizes_of_inputs
@@ -144,8 +144,7 @@ def borders_of(program: Program, before: Sequence[Border] = ()) -> tuple[Border,
     >>> borders_of(Program.of({"": Graph((), (), ())}))
     ()
     """
-    spans = program.constraints.ranges
-    ranges = {span.expr.name: span for span in spans if isinstance(span.expr, Sym)}
+    ranges = _ranges(program)
     low = {name: _small(span) for name, span in ranges.items() if _small(span)}
     if not low:
         return ()
@@ -155,6 +154,21 @@ def borders_of(program: Program, before: Sequence[Border] = ()) -> tuple[Border,
     return tuple(
         [Border(program, sizes, others, earlier.get(tuple(sizes.items()))) for sizes in accepted]
     )
+
+
+def _ranges(program: Program) -> dict[str, Range]:
+    # The range of each symbol.  An fx graph has no constraints, and its environment has the assumption of torch as a range: any
+    # size may be 0 or 1 there.
+    spans = program.constraints.ranges
+    if spans:
+        return {span.expr.name: span for span in spans if isinstance(span.expr, Sym)}
+    known = ranges_in([formal.meta.get("val") for formal in program.main.inputs])
+    ranges: dict[str, Range] = {}
+    for symbol, bounds in known.items():
+        if symbol.is_integer:
+            size = Sym(str(symbol))
+            ranges[size.name] = Range(size, 0, finite(bounds.upper))
+    return ranges
 
 
 def _small(span: Range) -> list[int]:
