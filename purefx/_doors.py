@@ -96,8 +96,9 @@ def capture(
     """
     MODULE.check(module, "capture")
     call_arguments(args, kwargs, "capture")
-    dropped, before = Dropped(module), Attributes(module)
     with LOCK:
+        # In the lock: another thread may be running the same module.
+        dropped, before = Dropped(module), Attributes(module)
         try:
             with ExitStack() as stack:
                 stack.callback(before.restore)
