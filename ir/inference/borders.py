@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property
 from itertools import combinations, product
 from typing import Any
 
 import torch
 
 from ..expression import UNCOMPUTABLE, Expr, Sym, evaluate
+from ..forks import cached_property
 from ..graph import Node
 from ..program import Program
 from ..signature import Range
