@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from operator import itemgetter
+from types import BuiltinFunctionType
 from typing import Any
 
 import torch
 from attrs import evolve, fields
 
 from ..analysis.numbers import SYMBOLIC
-from ..arguments import CONTAINERS, TREES, Arg, Body, Items, Record, Ref
+from ..arguments import CONTAINERS, TREES, Arg, Body, Items, Record, Ref, refs_in, replace_refs
+from ..callables import op_name
 from ..effects.declared import ANYTHING, Effects
 from ..effects.registered import effects_of, is_foreign, lacking, registered_effects
 from ..errors import PurefxError
@@ -103,49 +107,121 @@ LITERALS = PLAIN | CONTAINERS | {Body, range}
 
 
 def check_operands(whole: ProgramIndex) -> Iterator[Finding]:
-    """Find operators with too many, too few or wrong arguments, also through the inputs of a body."""
-    seen: set[str] = set()
+    """Find operators with too many, too few or wrong arguments, also through calls of bodies."""
+    outputs, literals, seen = dict[str, Arg](), dict[str, Values](), set[str]()
+    for name in whole.program.bottom_up:
+        if name in whole.graphs:
+            literals[name] = _literals_in(whole, whole.graphs[name], outputs, {})
+            outputs[name] = _output_of(whole.graphs[name].graph, literals[name])
     for scope in whole.graphs.values():
         for index, fault in _misfits(scope.graph):
             yield scope.at(index, fault)
+        known = literals[scope.name]
+        for index, node in _uses_of(scope, known):
+            if fault := _fault_with(whole, scope, node, known):
+                yield scope.at(index, f"of what a call returns, {fault}")
         for index, node, do in scope.calls:
-            if any(type(arg) is not Ref for arg in node.args) and (
-                fault := _misused_literal(whole, do.graph, node.args, seen)
+            args = [_bound(arg, known) for arg in node.args]
+            if any(type(arg) is not Ref for arg in args) and (
+                fault := _misused_literal(whole, do.graph, args, outputs, seen)
             ):
                 yield scope.at(index, fault)
 
 
+Values = Mapping[str, Arg]
+"""The names of a graph that are no single value of an operator: literals, and tuples of results."""
+
+
 def _misused_literal(
-    whole: ProgramIndex, name: str, args: Sequence[Arg], seen: set[str]
+    whole: ProgramIndex, name: str, args: Sequence[Arg], outputs: Values, seen: set[str]
 ) -> str | None:
     # The fault of an operator, in a body or below it, in a literal that a call passes.
     todo = [(name, args)]
     while todo:
         name, args = todo.pop()
-        graph = whole.graphs[name].graph
+        scope = whole.graphs[name]
         passed = {
-            formal.name: arg
-            for formal, arg in zip(graph.inputs, args, strict=True)
-            if type(arg) is not Ref
+            formal: arg for formal, arg in _passed(scope, args).items() if type(arg) is not Ref
         }
         if not passed or (key := f"{name} {passed}") in seen:
             continue
         seen.add(key)
-        for node in [node for node in graph.nodes if not passed.keys().isdisjoint(node.refs())]:
-            bound = node.using(passed)
-            if type(node.do) is Call:
-                todo.append((node.do.graph, bound.args))
-            elif type(node.do) is Op and (fault := fault_of(bound)):
+        known = _literals_in(whole, scope, outputs, passed)
+        for _, node in _uses_of(scope, known):
+            if fault := _fault_with(whole, scope, node, known):
                 return f"it passes a literal, and in {name!r} {fault}"
+        for _, node, do in scope.calls:
+            todo.append((do.graph, [_bound(arg, known) for arg in node.args]))
     return None
+
+
+UNNAMED = Ref("")
+"""A value inside a body that a call returns: its name means nothing in the caller."""
+
+
+def _output_of(graph: Graph, literals: Values) -> Arg:
+    # What a body returns: its inputs by name, literals, and other values without a name.
+    output = _bound(graph.output, literals)
+    inner = set(refs_in((output,))).difference([formal.name for formal in graph.inputs])
+    return replace_refs(output, dict.fromkeys(inner, UNNAMED)) if inner else output
+
+
+def _literals_in(
+    whole: ProgramIndex, scope: GraphIndex, outputs: Values, passed: Values
+) -> dict[str, Arg]:
+    # The literals and tuples in a graph: those that are passed to it, those that its calls return, and their items.  A call that
+    # returns a value of the graph stands for that value.
+    known = dict(passed)
+    steps = [*scope.calls, *scope.projections] if known or scope.calls else []
+    for _, node, *_ in sorted(steps, key=itemgetter(0)):
+        if type(node.do) is Call:
+            result = outputs[node.do.graph]
+            if any(refs_in((result,))):  # it returns some of its inputs
+                args = [_bound(arg, known) for arg in node.args]
+                result = _bound(result, _passed(whole.graphs[node.do.graph], args))
+        else:
+            source, item = node.projection or ("", 0)
+            items = known.get(source)
+            is_there = isinstance(items, tuple) and -len(items) <= item < len(items)
+            result = items[item] if is_there else UNNAMED
+        if result is not UNNAMED:
+            known[node.name] = result
+    return known
+
+
+def _passed(scope: GraphIndex, args: Sequence[Arg]) -> dict[str, Arg]:
+    return {formal.name: arg for formal, arg in zip(scope.graph.inputs, args, strict=True)}
+
+
+def _bound(arg: Arg, values: Values) -> Arg:
+    # Containers inside a container stay names: passed on and doubled at each call, they would grow without bound.
+    if type(arg) not in CONTAINERS:
+        return values.get(arg.name, arg) if type(arg) is Ref else arg
+    leaves = {name: value for name, value in values.items() if type(value) not in CONTAINERS}
+    return replace_refs(arg, leaves) if leaves else arg
+
+
+def _uses_of(scope: GraphIndex, values: Values) -> list[tuple[int, Node]]:
+    # The operators that use some of the values; a selection of a call's result is checked where it stands.
+    literals = [name for name, value in values.items() if type(value) is not Ref]
+    users = {user for name in literals for user in scope.graph.users.get(name, ())}
+    if not users:
+        return []
+    calls = {node.name for _, node, _ in scope.calls}
+    selecting = [node.name for _, node in scope.projections if calls.intersection(node.refs())]
+    users = users.difference(selecting, calls)
+    return [(at, node) for at, node in enumerate(scope.graph.nodes) if node.name in users]
+
+
+def _fault_with(whole: ProgramIndex, scope: GraphIndex, node: Node, values: Values) -> str | None:
+    bound = node.using(values)
+    return fault_of(bound) if node.projection is None else _projection_fault(whole, scope, bound)
 
 
 @derived
 def _misfits(graph: Graph) -> list[tuple[int, str]]:
     found: list[tuple[int, str]] = []
-    overloads = [
-        do for do in graph.distinct if type(do) is Op and isinstance(do.target, OpOverload)
-    ]
+    overloads = [do for do in graph.distinct if type(do) is Op and isinstance(do.target, CHECKED)]
     forms = {id(op): FITTING.setdefault(op.target, set()) for op in overloads}
     for index, node in enumerate(graph.nodes):
         fitting = forms.get(id(node.do))
@@ -165,6 +241,9 @@ def _misfits(graph: Graph) -> list[tuple[int, str]]:
 
 
 LISTS = frozenset({tuple, Items})
+
+CHECKED = (OpOverload, BuiltinFunctionType)
+"""The targets whose arguments can be checked: those with a schema, and the functions of ``operator`` and ``math``."""
 
 FITTING: dict[Any, set[Any]] = {}
 """A cache of the kinds of arguments that each overload accepts."""
@@ -186,6 +265,8 @@ def fault_of(node: Node) -> str | None:
     "aten.relu.default takes Tensor as 'self', not the str 'text'"
     """
     target: Any = node.do.target if type(node.do) is Op else None
+    if isinstance(target, BuiltinFunctionType):
+        return _unbound(target, node)
     if not isinstance(target, OpOverload):
         return None
     schema = schema_of(target)
@@ -215,6 +296,19 @@ def fault_of(node: Node) -> str | None:
         )  # for a tensor
         if not (is_number or _takes(kind, value, broadcasts=bool(parameters[name].N))):
             return f"{target} takes {kind} as {name!r}, not {short(value)}"
+    return None
+
+
+def _unbound(function: BuiltinFunctionType, node: Node) -> str | None:
+    # Why a function of Python cannot be called with the arguments of a node.
+    try:
+        signature = inspect.signature(function)
+    except ValueError:
+        return None  # it tells no signature
+    try:
+        signature.bind(*node.args, **dict(node.kwargs))
+    except TypeError as error:
+        return f"{op_name(function)} takes {signature}: {error}"
     return None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from math import prod
 from typing import Any
 
 import torch
@@ -353,7 +354,7 @@ def check_arguments(whole: ProgramIndex) -> Iterator[Finding]:
         yield Finding("two arguments collect the rest", node="signature.inputs")
     for number, spec in users:
         if not _is_type(spec):
-            fault = f"the argument {spec.argument!r} has an unknown type or default"
+            fault = f"the argument {spec.argument!r} has an unknown type or default, or sizes that no tensor has"
             yield Finding(fault, node=f"signature.inputs[{number}]")
     if signature.in_spec is None or not (
         rests or any(spec.default is not None for _, spec in users)
@@ -375,9 +376,11 @@ def _is_type(spec: UserInput) -> bool:
     if spec.default is not None and not _is_literal(spec.default.value):
         return False
     match spec.type:
-        case TensorType(device=device):
+        case TensorType(dtype=dtype, shape=shape, device=device):
+            sizes = [size for size in shape if type(size) is int]
+            fits = prod([max(size, 1) for size in sizes]) * dtype.itemsize < LARGEST
             try:
-                return bool(torch.device(device))
+                return fits and min(sizes, default=0) >= 0 and bool(torch.device(device))
             except RuntimeError:
                 return False
         case NumberType(kind=number):

@@ -95,13 +95,6 @@ def test_names_that_a_page_says_are_there(page: Path) -> None:
         assert list(unknown(page.read_text(encoding="utf-8"))) == []
 
 
-def test_names_to_use_instead_of_removed_ones_are_there() -> None:
-    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| .+ \| ([^|\n]+) \|$", text, re.MULTILINE)
-    assert len(rows) > 10
-    assert [name for row in rows for name in unknown(row)] == []
-
-
 def test_policies_in_the_page_on_training_are_there() -> None:
     text = (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
     calls = re.findall(r"^\| `(\w+)\(", text, re.MULTILINE)

@@ -71,6 +71,8 @@ def _is_operator(token: str) -> bool:
 def _near_word(tokens: list[str], draw: random.Random) -> None:
     # A word that stands nearby is more often of the same kind.
     places = _places(tokens, _is_word)
+    if not places:
+        return
     at = draw.randrange(len(places))
     tokens[places[at]] = tokens[places[max(0, min(len(places) - 1, at + draw.randint(-12, 12)))]]
 

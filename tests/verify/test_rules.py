@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import operator
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +14,7 @@ import torch
 from attrs import evolve
 
 from purefx import ir
+from purefx.ir.operators import op_of
 from purefx.ir.signature import LiteralType
 from purefx.ir.verify import DEEP, RULES, Violation, check, verify
 from tests.verify.corruptors import VARIANTS, Corruptor, with_graph, with_node
@@ -170,6 +173,133 @@ def test_new_contents_that_a_call_returns_are_a_value(output: Any) -> None:
     program = ir.Program.of(graphs, state=state, signature=signature, modules=modules)
     assert [violation.rule for violation in verify(program)] == ["mutations"]
     assert verify(program.with_graphs({"m": evolve(graphs["m"], output=ir.Ref("a"))})) == ()
+
+
+RELU = op_of(torch.ops.aten.relu.default)
+
+
+def with_bodies(**bodies: ir.Graph) -> ir.Program:
+    """Return a program whose root calls ``body`` with a tensor, a slice and a pair, and runs ``relu`` of the result."""
+    pair = ir.Node("pair", ir.Call(ir.Frame("p"), "pair"), (ir.Ref("x"),))
+    args = (ir.Ref("x"), slice(0, 2), ir.Ref("pair"))
+    nodes = (
+        pair,
+        ir.Node("c", ir.Call(ir.Frame("m"), "body"), args),
+        ir.Node("r", RELU, (ir.Ref("c"),)),
+    )
+    given = ir.TensorType(torch.float32, (2,))
+    signature = ir.Signature((ir.UserInput(given, "x"),), (ir.UserOutput(),))
+    graphs = {
+        "": ir.Graph((ir.Input("x"),), nodes, (ir.Ref("r"),)),
+        "pair": ir.Graph((ir.Input("a"),), (), (ir.Ref("a"), "text")),
+        **bodies,
+    }
+    modules = tuple(ir.Module(path) for path in ("", "m", "m.inner", "p"))
+    return ir.Program.of(graphs, signature=signature, modules=modules)
+
+
+def body(*nodes: ir.Node, output: Any) -> ir.Graph:
+    return ir.Graph((ir.Input("a"), ir.Input("part"), ir.Input("pair")), nodes, output)
+
+
+INNER = ir.Node("i", ir.Call(ir.Frame("inner"), "inner"), (ir.Ref("part"), ir.Ref("pair")))
+
+
+def inner(*nodes: ir.Node, output: Any) -> ir.Graph:
+    return ir.Graph((ir.Input("part"), ir.Input("pair")), nodes, output)
+
+
+def item(source: str, index: int) -> ir.Node:
+    return ir.Node("g", op_of(operator.getitem), (ir.Ref(source), index))
+
+
+MISUSED: dict[str, dict[str, ir.Graph]] = {
+    "a body returns a slice": {"body": body(output=slice(0, 2))},
+    "a body returns the slice that it gets": {"body": body(output=ir.Ref("part"))},
+    "a body returns the pair that it gets": {"body": body(output=ir.Ref("pair"))},
+    "a body uses the pair as one value": {
+        "body": body(ir.Node("y", RELU, (ir.Ref("pair"),)), output=ir.Ref("y"))
+    },
+    "a body uses the string of the pair": {
+        "body": body(item("pair", 1), ir.Node("y", RELU, (ir.Ref("g"),)), output=ir.Ref("y"))
+    },
+    "a body selects an item of the slice": {"body": body(item("part", 0), output=ir.Ref("g"))},
+    "a body selects an item that the pair has not": {
+        "body": body(item("pair", 2), output=ir.Ref("g"))
+    },
+    "an inner body returns the slice that it gets": {
+        "body": body(INNER, output=ir.Ref("i")),
+        "inner": inner(output=ir.Ref("part")),
+    },
+    "an inner body uses the slice": {
+        "body": body(INNER, output=ir.Ref("a")),
+        "inner": inner(ir.Node("y", RELU, (ir.Ref("part"),)), output=ir.Ref("y")),
+    },
+    "an inner body selects an item of the slice": {
+        "body": body(INNER, output=ir.Ref("a")),
+        "inner": inner(item("part", 0), output=ir.Ref("g")),
+    },
+}
+"""Literals and tuples that reach an operator through calls; after ``inline`` they would be its arguments."""
+
+
+@pytest.mark.parametrize("bodies", MISUSED.values(), ids=list(MISUSED))
+def test_a_literal_that_reaches_an_operator_through_calls_is_checked(
+    bodies: dict[str, ir.Graph],
+) -> None:
+    found = verify(with_bodies(**bodies))
+    assert {violation.rule for violation in found} == {"operands"}, found
+
+
+def test_literals_that_operators_accept_pass_through_calls() -> None:
+    chosen = body(item("pair", 0), output=ir.Ref("g"))
+    assert verify(with_bodies(body=chosen)) == ()
+    passed = {
+        "body": body(INNER, output=ir.Ref("i")),
+        "inner": inner(item("pair", 0), output=ir.Ref("g")),
+    }
+    assert verify(with_bodies(**passed)) == ()
+
+
+def test_pairs_that_calls_pass_on_in_pairs_do_not_multiply_the_work() -> None:
+    levels = 60  # 2 ** 60 leaves
+    graphs = {
+        str(level): ir.Graph(
+            (ir.Input("p"),),
+            (
+                ir.Node(
+                    "a",
+                    ir.Call(ir.Frame("m"), str(level + 1)),
+                    ((ir.Ref("p"), ir.Ref("p")),),
+                ),
+            ),
+            (ir.Ref("a"), ir.Ref("a")),
+        )
+        for level in range(1, levels)
+    }
+    graphs[str(levels)] = ir.Graph((ir.Input("p"),), (), (ir.Ref("p"), ir.Ref("p")))
+    call = ir.Node("a", ir.Call(ir.Frame("m"), "1"), (1,))
+    graphs["0"] = ir.Graph((), (call,), ())
+    assert verify(ir.Program.of(graphs, root="0")) == ()
+
+
+@pytest.mark.parametrize(
+    ("function", "args"),
+    [
+        (operator.mul, (2,)),
+        (operator.neg, (2, 3)),
+        (operator.getitem, ((1, 2), 0, 1)),
+        (math.floor, ()),
+    ],
+    ids=["one operand of two", "two of one", "three of two", "none of one"],
+)
+def test_a_function_of_python_gets_the_arguments_that_it_takes(
+    function: Callable[..., Any], args: tuple[Any, ...]
+) -> None:
+    """torch prints some of them as infix operators, and raises an IndexError."""
+    node = ir.Node("y", op_of(function), args)
+    found = verify(ir.Program.of({"": ir.Graph((), (node,), ())}))
+    assert "operands" in {violation.rule for violation in found}
 
 
 def test_shared_bodies_do_not_multiply_the_work() -> None:
