@@ -18,9 +18,11 @@ from attrs import field, frozen
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 import purefx as px
+from purefx.ir.calls.call_graph import instances
 from purefx.ir.calls.parts import part_names
 from purefx.ir.names import is_below, join
 from purefx.ir.own_operators import tensors_of
+from purefx.ir.torch_private import pytree
 from purefx.laws import behaviour_differences
 from purefx.laws.oracles import Calls
 from purefx.laws.purity import seeded
@@ -112,8 +114,8 @@ class Part:
 
     @property
     def is_alone(self) -> bool:
-        """Whether nothing else in the tree has its state, its name or its inner modules."""
-        if "@" in self.path:
+        """Whether nothing else in the tree has its state, its name or its inner modules, or calls these."""
+        if "@" in self.path or self._is_entered:
             return False
         above, _, name = self.path.rpartition(".")
         inside = {id(tensor) for tensor in tensors_of(self.module)}
@@ -126,6 +128,19 @@ class Part:
                 return False
         beside = vars(self.tree.get_submodule(above))
         return not any(other.startswith(f"{name}@") for other in beside)
+
+    @property
+    def _is_entered(self) -> bool:
+        # Whether a module outside of it calls a module below it.
+        for graph, caller in instances(self.program):
+            if caller == self.path or is_below(caller, self.path):
+                continue
+            for node in self.program.graphs[graph].callers:
+                if type(node.do) is px.Call and is_below(
+                    join(caller, node.do.instance.path), self.path
+                ):
+                    return True
+        return False
 
 
 def exported_program(tree: ModuleTree, draw: random.Random) -> px.Program | None:
@@ -169,7 +184,7 @@ def parts_of(program: px.Program, call: Any) -> Iterator[Part]:
 
     def note(module: Any, args: Any) -> None:
         if isinstance(module, torch.fx.GraphModule):
-            calls.setdefault(_place(module), []).append((copy.deepcopy(args), {}))
+            calls.setdefault(_place(module), []).append((_copied(args), {}))
 
     args, kwargs = copy.deepcopy(call)
     noting = register_module_forward_pre_hook(note)
@@ -181,6 +196,15 @@ def parts_of(program: px.Program, call: Any) -> Iterator[Part]:
     for path, module in _modules_of(tree):
         if path and calls.get(_place(module)):
             yield Part(tree, path, module, calls[_place(module)], call, program)
+
+
+def _copied(args: Any) -> Any:
+    try:
+        return copy.deepcopy(args)
+    except (
+        RuntimeError
+    ):  # torch refuses to look at a view made under no_grad whose base was written
+        return pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.detach().clone(), args)
 
 
 def _place(module: torch.nn.Module) -> int:

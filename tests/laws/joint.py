@@ -117,12 +117,12 @@ def _compared(cut: Partition, joint: Program, turns: str) -> list[str]:
                 seen=lambda _, part, value, values=values: values.update({part.name: value}),
             )
             count = len(forward.main.output) - len(cut.saved)
-            saved.append(
-                [
-                    values[arg.name] if type(arg) is Ref else arg
-                    for arg in forward.main.output[count:]
-                ]
-            )
+            kept = [
+                values[arg.name] if type(arg) is Ref else arg for arg in forward.main.output[count:]
+            ]
+            if any(isinstance(value, tuple) for value in kept):
+                return [f"it saves several results as one value\n{cut.forward.main}"]
+            saved.append(kept)
             given += made.outputs[0][: len(made.outputs[0]) - len(cut.saved)]
         else:
             kept, tangents = iter(saved[number]), iter(late)

@@ -178,7 +178,10 @@ def returns_all(program: Program) -> bool:
 
 
 def copies_stand_first(program: Program) -> bool:
-    """Return whether each ``copy_`` stands right behind what it waits for, and in the call of that, as one does that was made."""
+    """Return whether each ``copy_`` stands right behind what it waits for, and in the call of that, as one does that was made.
+
+    A copy between values that may share memory waits for a clone of the value, which is made first.
+    """
     done = node_effects(program, program.main)
     find = storages(program, program.main, done).find
     stacks = {node.name: node.stack for node in program.main.nodes}
@@ -198,6 +201,8 @@ def copies_stand_first(program: Program) -> bool:
                 else common_prefix([stacks.get(value, last.stack), last.stack])
             )
             if node.stack != mine or not (waits or value == last.name):
+                return False
+            if find(target) == find(value):
                 return False
     return True
 

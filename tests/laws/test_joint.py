@@ -141,3 +141,40 @@ def test_less_memory_never_changes_a_number() -> None:
         compare_with_eager(drawn, policy, lambda joint: joint).saved_bytes for policy in policies
     ]
     assert sizes == sorted(sizes, reverse=True) and sizes[-1] < sizes[0]
+
+
+REGION_OF_THE_BACKWARD = """program {
+  facts (flat)
+  modules {
+    "": toy.Module
+  }
+  takes {
+    user x: i64[]
+    user tangent: i64[] tangent of output 0
+  }
+  gives {
+    user
+    gradient of leaf 0
+  }
+  graph @""(x, tangent) {
+    made = toy.neg(x) ! pure
+    pair = toy.pair(made, x) ! aliases(0:a, 1:b)
+    written = toy.add_(made, 1) ! writes(0:a) returns(0:a) aliases(0:a)
+    late = toy.mul(x, tangent) ! pure
+    enter = toy.enter() ! ordered opens
+    first = operator.getitem(pair, 0)
+    again = toy.add_(first, 3) ! writes(0:a) returns(0:a) aliases(0:a)
+    leave = toy.leave() ! ordered closes
+    gradient = toy.mul(again, late) ! pure
+    return (0, gradient)
+  }
+}
+"""
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=("all", "nothing", "some", "cut"))
+def test_a_result_that_a_region_of_the_backward_selects_is_saved_alone(
+    policy: training.Policy,
+) -> None:
+    cut = training.partition_joint(px.parse(REGION_OF_THE_BACKWARD), policy=policy)
+    assert "pair" not in {saved.name for saved in cut.saved}, cut.forward.text()

@@ -153,11 +153,13 @@ class Shape:
     @cached_property
     def edges(self) -> list[list[int]]:
         """For each node, the numbers of those that must come before it."""
-        # Operators that always return views read no contents, so they do not depend on writes.
+        # Operators that always return views read no contents, so they do not depend on writes; a projection is the same in a
+        # region as outside.
         edges = dependencies(self.program, self.graph)
         for number, node in enumerate(self.graph.nodes):
-            more = len(edges[number]) > len(node.refs()) and number not in self.inside
-            if more and is_view(node) and computes(self.effects[number]):
+            more = len(edges[number]) > len(node.refs())
+            anywhere = node.projection is not None or number not in self.inside
+            if more and anywhere and is_view(node) and computes(self.effects[number]):
                 edges[number] = self.numbers(node.refs())
         return edges
 
