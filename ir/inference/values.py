@@ -115,6 +115,9 @@ def has_fake_value(value: Any) -> bool:
     return not isinstance(value, torch.Tensor) or not (value.is_nested or value.is_quantized)
 
 
+ASSUMED = 2
+"""The least size that torch assumes when it traces an open one, also where the range starts at 0 or 1."""
+
 ATTEMPTS = 256
 """The number of values to try for a symbol; most guards are about remainders and bounds."""
 
@@ -307,7 +310,7 @@ class FakeValues:
         names = symbols_in(expr)
         for name in names:
             if name not in self._symbols:
-                low, high = self._bounds.get(name, (None, None))
+                low, high = self._assumed(name)
                 self._symbols[name] = new_symbol(
                     self.mode.shape_env, name, self._guessed[name], low, high
                 )
@@ -332,6 +335,20 @@ class FakeValues:
         return {
             span.expr.name: (span.low, span.high) for span in ranges if isinstance(span.expr, Sym)
         }
+
+    @cached_property
+    def _sizes(self) -> set[str]:
+        # The symbols in the shapes of inputs; the others are numbers that are no sizes.
+        places = sizes_of_inputs(self.program).items()
+        return {
+            name for place, size in places if type(place) is InputDim for name in symbols_in(size)
+        }
+
+    def _assumed(self, name: str) -> tuple[int | None, int | None]:
+        # The bounds of a new symbol, as the exporter assumes them: operators on a size that may be 1 would need guards.
+        low, high = self._bounds.get(name, (None, None))
+        is_assumed = name in self._sizes and (high is None or high >= ASSUMED)
+        return max(low or 0, ASSUMED) if is_assumed else low, high
 
     @cached_property
     def _guessed(self) -> dict[str, int]:

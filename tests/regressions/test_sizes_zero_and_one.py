@@ -285,3 +285,77 @@ def test_a_plain_dimension_accepts_no_rows() -> None:
     # torch's range of Dim("rows") starts at 0, so most dynamic programs have borders.
     borders = borders_of(_cast_program())
     assert [[*border.sizes.values()] for border in borders] == [[0], [1]]
+
+
+def inferred_from_text(program: px.Program) -> px.Program:
+    return px.infer(px.parse(program.text()))
+
+
+@pytest.mark.parametrize("high", [2, None])
+@pytest.mark.parametrize("low", [0, 1])
+@pytest.mark.parametrize("case", SQUEEZED)
+def test_inferred_values_are_those_of_the_exporter(case: str, low: int, high: int | None) -> None:
+    rows = Dim("rows", min=low, max=high)
+    operands, shapes = (torch.randn(2, 4), torch.randn(2, 4)), {"x": {0: rows}, "y": {0: rows}}
+    program = px.import_ep(
+        torch.export.export(Model(SQUEEZED[case]), operands, dynamic_shapes=shapes)
+    )
+    result = inferred_from_text(program)
+    values, expected = (
+        [described(node.meta.get("val")) for node in one.main.nodes] for one in (result, program)
+    )
+    assert values == expected
+    assert result.constraints == program.constraints
+
+
+REPLACEMENTS: dict[str, Callable[..., Any]] = {
+    "an operator": clamped,
+    "a sum of rows": lambda m, x: torch.clamp_min(x, 0) + x.sum(0) * 0,
+    "the first row": lambda m, x: torch.clamp_min(x, 0) + torch.zeros_like(x[:1]),
+    "a reshape": lambda m, x: torch.clamp_min(x, 0).reshape(-1).reshape(x.shape),
+    "a choice": lambda m, x: torch.where(x > 0, x, torch.zeros_like(x)),
+}
+
+
+@pytest.mark.parametrize("low", [0, 1])
+@pytest.mark.parametrize("replacement", REPLACEMENTS)
+def test_a_rule_rewrites_a_program_from_text_as_an_imported_one(replacement: str, low: int) -> None:
+    rule = rewritten(None, REPLACEMENTS[replacement])
+    program = imported(RELU, low)
+    from_text = inferred_from_text(program)
+    assert rule(from_text) is not from_text
+    assert rule(program) is not program
+    assert [node.do for node in rule(from_text).main.nodes] == [
+        node.do for node in rule(program).main.nodes
+    ]
+    assert_same_at_all_sizes(RELU, px.infer(rule(from_text)), low)
+
+
+@pytest.mark.parametrize("low", [0, 1])
+@pytest.mark.parametrize("high", [2, MOST, None])
+def test_the_range_of_an_inferred_program_stays_that_of_the_program(
+    low: int, high: int | None
+) -> None:
+    bounds = Dim("rows", min=low, max=high)
+    shapes = {"x": {0: bounds}, "y": {0: bounds}}
+    ep = torch.export.export(
+        Model(RELU), (torch.randn(2, 4), torch.randn(2, 4)), dynamic_shapes=shapes
+    )
+    again = px.to_ep(inferred_from_text(px.import_ep(ep)))
+    assert {str(one): span for one, span in again.range_constraints.items()} == {
+        str(one): span for one, span in ep.range_constraints.items()
+    }
+    for size in (*range(low, 3), *([] if high == 2 else [MOST])):
+        operands = torch.randn(size, 4), torch.randn(size, 4)
+        assert torch.equal(again.module()(*operands), Model(RELU)(*operands)), size
+
+
+@pytest.mark.parametrize("low", [0, 1])
+def test_a_size_of_at_most_one_keeps_its_range_in_fake_values(low: int) -> None:
+    text = imported(RELU, low).text().replace(f"to {MOST}", "to 1")
+    program = px.infer(px.parse(text))
+    assert {span.high for span in program.constraints.ranges} == {1}
+    lowered = px.lower(program)
+    for size in range(low, 2):
+        operands = torch.randn(size, 4), torch.randn(size, 4)
+        assert torch.equal(lowered(*operands), Model(RELU)(*operands)), size
