@@ -67,6 +67,10 @@ def values_of(graph: Graph) -> dict[str, Any]:
 def returned_operand(graph: Graph, name: str, values: Mapping[str, Any]) -> str | None:
     """Return the operand that an operator returns unchanged; None if its result is another object, or unknown.
 
+    Recorded values are proven from size 2 on.  The operators that return their operand there also return it at the sizes 0 and 1:
+    strides that are contiguous stay so.  The reverse is false: the transpose of one row is contiguous.  So the answer is None if
+    the result is another object at any size.
+
     Args:
         graph: the graph of the operator.
         name: the result; for one of several results, the node that selects it.
