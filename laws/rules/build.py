@@ -31,7 +31,7 @@ from ...transforms import infer, lift_state
 from ..evaluate import evaluate, written_state
 from ..law import Case
 from ..purity import seeded
-from ..strategies.flow import Style, Value, tensor_kind
+from ..strategies.flow import ASSUMED, Style, Value, tensor_kind
 from ..strategies.menu import DOING, MENU, MenuFlow
 from ..strategies.recipes import NodeRecipe
 from ..toy import GETITEM, TensorMachine
@@ -249,6 +249,10 @@ TREE = frozenset({"state sunk", "mutations in place", "token free"})
 FLAT = frozenset({"flat", "mutations in place", "token free"})
 
 SIZE = Sym("s0")
+"""The open size."""
+
+LEAST = (ASSUMED, ASSUMED, 1, 0)
+"""Where its range starts."""
 
 
 def build(
@@ -291,16 +295,16 @@ def build(
     ]
     if place == BRANCH:  # results of branches must not be operands
         outputs = [flow.emit(aten.clone.default, value) for value in outputs]
-    size = _growing(flow)
-    program = _placed(flow, place, outputs, size)
+    size = _opened(flow, pick)
+    least = pick("least", LEAST) if size else ASSUMED
+    program = _placed(flow, place, outputs, size, least)
     if is_flat or not pick("sunk", (False, True)):
         program = lift_state(program) if place == ROOT else program
     program = program.evolve(facts=FLAT) if is_flat else program
-    operands = [*enumerate(flow.inputs.values())]
     calls = tuple(
         [
-            tuple([operand.at(call, index, size) for index, operand in operands])
-            for call in range(CALLS)
+            tuple([one.at(call, index, sizes) for index, one in enumerate(flow.inputs.values())])
+            for call, sizes in _sizes_of_calls(size, least)
         ]
     )
     try:
@@ -481,21 +485,30 @@ def _runs(case: Case, finite: Mapping[str, float]) -> bool:
         return False
 
 
-def _growing(flow: PatternFlow) -> int:
-    # The size to replace by a symbol: the most frequent one of inputs, or 0.  The user's operands keep their sizes.
-    sizes = Counter(
-        [size for operand in flow.inputs.values() for size in operand.value.shape if size > 1]
-    )
-    is_own = any(operand.style == "given" for operand in flow.inputs.values())
-    return (
-        max(sizes, key=lambda size: (sizes[size], size), default=0)
-        if flow.is_dynamic and not is_own
-        else 0
-    )
+def _opened(flow: PatternFlow, pick: Pick) -> int:
+    # The size to replace by a symbol: the most frequent one of inputs or the next, or 0.  The user's operands keep their sizes.
+    operands = flow.inputs.values()
+    if not flow.is_dynamic or any(operand.style == "given" for operand in operands):
+        return 0
+    sizes = Counter([size for operand in operands for size in operand.value.shape if size > 1])
+    if not sizes:
+        return 0
+    ordered = sorted(sizes, key=lambda size: (sizes[size], size), reverse=True)
+    return ordered[pick("open", (0, 0, 1)) % len(ordered)]
 
 
-def _placed(flow: PatternFlow, place: str, outputs: list[Value], size: int) -> Program:
-    # The program with the outputs; a size, if not 0, is replaced by a symbol.
+def _sizes_of_calls(size: int, least: int) -> list[tuple[int, dict[int, int]]]:
+    # The number of each call, with its size in place of an open one.  Small sizes come before the numbers that are not finite,
+    # which may stay in the state.
+    if not size:
+        return [(call, {}) for call in range(CALLS)]
+    first, *others = [(call, {size: size + call}) for call in range(CALLS)]
+    small = [(CALLS + number, {size: number}) for number in range(least, ASSUMED)]
+    return [first, *small, *others]
+
+
+def _placed(flow: PatternFlow, place: str, outputs: list[Value], size: int, least: int) -> Program:
+    # The program with the outputs; a size, if not 0, is replaced by a symbol whose range starts at ``least``.
     args = tuple(map(Ref, flow.inputs))
     body = Graph(
         tuple([Input(arg.name) for arg in args]),
@@ -529,7 +542,7 @@ def _placed(flow: PatternFlow, place: str, outputs: list[Value], size: int) -> P
         shape = tuple([SIZE if one == size > 0 else one for one in operand.value.shape])
         specs.append(UserInput(TensorType(operand.value.dtype, shape), name))
     signature = Signature(tuple(specs), (UserOutput(),) * len(graphs[""].output))
-    constraints = Constraints((Range(SIZE, 2, None),) if size else ())
+    constraints = Constraints((Range(SIZE, least, None),) if size else ())
     paths = tuple({frame.path: None for frame in frames}) or ("",)
     return Program.of(
         graphs, state=flow.state(paths), signature=signature, constraints=constraints, facts=facts

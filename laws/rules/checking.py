@@ -32,6 +32,7 @@ from ..checking import (
 from ..evaluate import Tolerance
 from ..law import FUEL, GENERIC, Case, Law, Transform, law, memory
 from ..provenance import provenance
+from ..strategies.flow import ASSUMED
 from ..tiers import share
 from ..values import recorded_values
 from .build import KEPT, drawn_around, is_cast, simplest
@@ -83,6 +84,35 @@ def further(hit: Instance, number: int) -> list[dict[str, Any]]:
     if any(map(is_cast, hit.nodes)):
         found.append({"asserted": True})
     return found
+
+
+SMALL = 4
+"""The number of patterns whose open sizes may be 0 or 1."""
+
+
+def at_small_sizes(hits: Iterable[Instance]) -> list[Case]:
+    """Return small programs with an open size, whose range starts at 0 or 1.
+
+    Args:
+        hits: patterns on operands.
+    """
+    cases: list[Case] = []
+    for number, hit in enumerate(islice(filter(sizes_to_open, hits), SMALL)):
+        place, least = divmod(number, ASSUMED)
+        place %= len(sizes_to_open(hit))
+        case = simplest(hit, dynamic=True, least=least, open=place)
+        if case is not None and case.program.constraints.ranges:
+            cases.append(case)
+    return cases
+
+
+def sizes_to_open(hit: Instance) -> list[int]:
+    """Return the distinct sizes of the operands that a symbol can replace.
+
+    Args:
+        hit: a pattern on operands.
+    """
+    return sorted({size for _, one in hit.leaves for size in one.value.shape if size > 1})
 
 
 ADVICE = (
@@ -256,6 +286,7 @@ def check_rule(
         for number, hit in enumerate(hits)
         for choices in ({}, VARIED[number % len(VARIED)], *further(hit, number))
     ]
+    small += at_small_sizes(hits)
     test([case for each in small if (case := prepared(each))], ASKED_ALL // 4)
     cases: list[Case] = []
     if found:

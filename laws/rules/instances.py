@@ -1,7 +1,7 @@
 """``Instance``: a pattern traced by torch on some operands; the search for operands, and near misses.
 
 The operators of a pattern run in order on small tensors.  A variable is drawn at the first operator that uses it, and drawn again
-if the operator raises.  The contents of an ``Operand`` depend only on its dtype, sizes and the call number; the last call has
+if the operator raises.  The contents of an ``Operand`` depend only on its dtype, sizes and the call number; one call has
 infinities, NaN and the limits of integers.  torch's tracer runs the user's function, as the exporter does, independently of the
 matcher.
 """
@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count
+from types import MappingProxyType
 from typing import Any
 
 import hypothesis.strategies as st
@@ -32,7 +33,7 @@ from ..purity import seeded
 from ..tiers import examples_of
 
 CALLS = 3
-"""The number of consecutive calls of each program, each with different contents."""
+"""The number of consecutive calls of each program, each with different contents; open sizes that may be small have more."""
 
 ORDINARY = (1.0, -2.0, 0.0, 0.5, -1.0, 3.0, -0.25, 2.0, -3.0)
 SPECIAL = (float("inf"), -0.0, -1.0, float("nan"), 4096.0, float("-inf"), 0.5, 0.0, -2.0)
@@ -70,21 +71,23 @@ class Operand:
         is_own = self.style in ("given", "held") and self.is_tensor
         return self.finite and not (is_own and not bool(self.value.isfinite().all()))
 
-    def at(self, call: int, index: int = 0, size: int = 0) -> torch.Tensor:
+    def at(
+        self, call: int, index: int = 0, sizes: Mapping[int, int] = MappingProxyType({})
+    ) -> torch.Tensor:
         """Return the tensor for a call.
 
         Args:
-            call: the number of the call; the last one has special numbers.
+            call: the number of the call; ``CALLS - 1`` has special numbers.
             index: of the operand, so that operands differ.
-            size: dimensions of this size, if not 0, grow with each call.
+            sizes: other sizes for the dimensions of some sizes.
 
-        >>> Operand(torch.zeros(2, 3)).at(1, size=3).shape
+        >>> Operand(torch.zeros(2, 3)).at(1, sizes={3: 4}).shape
         torch.Size([2, 4])
         """
         like = self.value
         if self.style in ("given", "held"):
             return like.reshape(-1).roll(call * (self.style == "given")).reshape(like.shape).clone()
-        shape = [one + call if one == size > 0 else one for one in like.shape]
+        shape = [sizes.get(one, one) for one in like.shape]
         numbers, start = self._numbers(call), 2 * index + 3 * call
         found = [numbers[(start + number) % len(numbers)] for number in range(math.prod(shape))]
         return torch.tensor(found).to(like.dtype).reshape(shape)
