@@ -11,6 +11,7 @@ from .results import (
     agrees,
     all_agree,
     as_tuple,
+    changes_sizes,
     disagreement_of_bodies,
     returned_input,
     returned_operand,
@@ -30,6 +31,6 @@ from .values import (
 
 __all__ = [
     "UNKNOWN", "Border", "CallValues", "ExampleValues", "FakeValues", "Interpreter", "Run", "agrees", "all_agree", "as_tuple",
-    "borders_of", "clone_value", "described", "disagreement_of_bodies", "fresh_mode", "has_no_result", "returned_input",
-    "returned_operand", "running", "shown_value", "values_of",
+    "borders_of", "changes_sizes", "clone_value", "described", "disagreement_of_bodies", "fresh_mode", "has_no_result",
+    "returned_input", "returned_operand", "running", "shown_value", "values_of",
 ]  # fmt: skip

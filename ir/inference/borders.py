@@ -7,28 +7,34 @@ question asks it again at each border: there all sizes are numbers, and operator
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cache, partial
 from itertools import combinations, product
 from typing import Any
 
 import torch
+from attrs import define, field
 
+from ..calls.call_graph import bodies_of
 from ..expression import UNCOMPUTABLE, Expr, Sym, evaluate
 from ..forks import cached_property
 from ..graph import Node
 from ..program import Program
 from ..signature import Range
-from ..torch_private import finite, pytree, ranges_in
+from ..torch_private import autocast_is_on, finite, ranges_in
 from .interpreter import Interpreter, Run
-from .results import all_agree
-from .values import UNKNOWN, ExampleValues, sizes_of_inputs
+from .results import all_agree, changes_sizes
+from .values import LITERALS, UNKNOWN, ExampleValues, has_open_sizes, sizes_of_inputs
 
 ASSUMED = 2
 """The smallest size that torch assumes when it traces an open size."""
 
 EXAMPLE = 3
 """The number of a data-dependent size that is not at its border."""
+
+OpenValues = Mapping[str, Collection[str]]
+"""The names of the values that have open sizes or depend on them, by graph."""
 
 ALL_COMBINATIONS = 3
 """With more open sizes, only two of them are at a border at the same time, or all of them."""
@@ -38,34 +44,20 @@ class Border:
     """The values of a program where some of its open sizes are 0 or 1, and the others those of the export.
 
     Args:
-        program: the program.
         sizes: the sizes that are 0 or 1, by symbol.
-        others: numbers for data-dependent sizes, by symbol.
-        before: the same border of an earlier version of the program; its values are reused.
+        domain: the fake values; all their sizes are numbers.
     """
 
-    def __init__(
-        self,
-        program: Program,
-        sizes: Mapping[str, int],
-        others: Mapping[str, int],
-        before: Border | None = None,
-    ) -> None:
-        self.sizes, self.others = sizes, others
-        self.domain = _BorderValues(program, {**others, **sizes})
-        """The fake values; all their sizes are numbers."""
-        if before is not None and before.others == others:
-            self.domain.reuse(before.domain)
+    def __init__(self, sizes: Mapping[str, int], domain: _BorderValues) -> None:
+        self.sizes, self.domain = sizes, domain
         self._values: dict[tuple[str, str], Any] = {}
 
     def __str__(self) -> str:
         return " and ".join([f"{name} = {size}" for name, size in self.sizes.items()])
 
     @cached_property
-    def _runs(self) -> Mapping[str, Sequence[Run]]:
-        interpreter = Interpreter(self.domain.program, values=self.domain)
-        interpreter.walk()
-        return interpreter.runs
+    def _interpreter(self) -> Interpreter:
+        return Interpreter(self.domain.program, values=self.domain)
 
     def value(self, graph: str, name: str) -> Any:
         """Return the value of a node or an input of a graph; None if it is unknown, or differs between the calls."""
@@ -73,61 +65,84 @@ class Border:
             self._values[graph, name] = self._common(graph, name)
         return self._values[graph, name]
 
-    def agrees(self, graph: str, name: str, recorded: Any, dim: int | None = None) -> bool:
+    def agrees(self, graph: str, name: str, dim: int | None = None) -> bool:
         """Return whether a number, or a dimension of a tensor, is what a recorded size says.
 
         Args:
             graph: the graph of the value.
             name: the number or the tensor.
-            recorded: the recorded size.
             dim: the dimension of the tensor; None for a number.
         """
-        value, size = self.value(graph, name), self.domain.example(recorded)
+        value, size = self.value(graph, name), self.domain.program.graphs[graph].metas[name]["val"]
         if dim is not None:
             is_there = isinstance(value, torch.Tensor) and dim < value.dim()
-            value = value.shape[dim] if is_there else None
+            value, size = value.shape[dim] if is_there else None, size.shape[dim]
+        size = self.domain.example(size)
         return size is not UNKNOWN and value == size
 
     def _common(self, graph: str, name: str) -> Any:
         meta = self.domain.program.graphs[graph].metas.get(name, {})
         if meta.get("val") is None:
             return None
-        runs = self._runs.get(graph, ())
-        values = [run.known[name] for run in runs if name in run.known]
-        if not values:
-            values = [self.domain.example(meta["val"])]  # no call of the body could be inferred
+        recorded, runs = self.domain.example(meta["val"]), tuple[Run, ...]()
+        if recorded is UNKNOWN or self.domain.doubts(graph, name):
+            runs = self._interpreter.runs_with(graph, name)
+        # If no call of the body could be inferred, it is the recorded value.
+        values = [run.known[name] for run in runs if name in run.known] or [recorded]
         is_known = all(value is not UNKNOWN for value in values)
         return values[0] if is_known and all_agree(values[0], values[1:]) else None
 
 
+@define(eq=False)
+class _Shared:
+    """The fake values and the results of operators at all borders, also of later versions of the program."""
+
+    fakes: ExampleValues
+    """Makes the fake values."""
+    numbers: dict[Hashable, Any] = field(factory=dict)
+    """The fake values and the numbers at some sizes, by recorded value."""
+    results: dict[Hashable, tuple[Any, Any]] = field(factory=dict)
+    """Each result, by operator and operands, with these objects: their ids stay valid."""
+
+
 class _BorderValues(ExampleValues):
-    """The domain of a border: it keeps the results of operators for later versions of the program."""
+    """The domain of a border."""
 
-    def __init__(self, program: Program, sizes: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        program: Program,
+        sizes: Mapping[str, int],
+        open_values: Callable[[], OpenValues],
+        shared: _Shared,
+    ) -> None:
         super().__init__(program, sizes)
-        self._results: dict[Hashable, tuple[Any, Any]] = {}
-        """Each result, by node and operands, with these objects: their ids stay valid."""
+        self.open_values, self.shared = open_values, shared
+        self.mode, self.fake = shared.fakes.mode, shared.fakes.fake
+        known = self._made, self._numbers
+        self._made, self._numbers = shared.numbers.setdefault(tuple(sizes.items()), known)
 
-    def reuse(self, before: _BorderValues) -> None:
-        """Share the fake values and the results of a domain with equal sizes."""
-        self.mode, self._made, self._results = before.mode, before._made, before._results
-        self._numbers = before._numbers
+    def doubts(self, graph: str, name: str) -> bool:
+        """Return whether a value depends on an open size; others are as torch recorded them."""
+        return name in self.open_values()[graph]
 
     def run(self, node: Node, target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Return the result of an operator; the earlier result if the node and its operands are the same objects."""
-        leaves = pytree.tree_leaves((args, kwargs))
-        key = id(node), *map(_identity, leaves)
-        if (known := self._results.get(key)) is not None:
-            return known[0]
-        result = super().run(node, target, args, kwargs)
-        if not any(map(callable, leaves)):  # a body is run again, for its own values
-            self._results[key] = result, (node, leaves)
-        return result
+        """Return the result of an operator; the earlier result if it had the same operands, as in an equal layer."""
+        if bodies_of(node):  # a body is run again, for its own values
+            return super().run(node, target, args, kwargs)
+        modes = torch.is_grad_enabled(), autocast_is_on()
+        key = id(node.do), modes, _identity(args), _identity(kwargs)
+        results = self.shared.results
+        if key not in results:
+            results[key] = super().run(node, target, args, kwargs), (node, args, kwargs)
+        return results[key][0]
 
 
-def _identity(leaf: Any) -> Hashable:
-    is_number = isinstance(leaf, bool | int | float)
-    return (type(leaf), repr(leaf)) if is_number else id(leaf)
+def _identity(arg: Any) -> Hashable:
+    if isinstance(arg, dict):
+        return dict, *map(_identity, arg.items())
+    if isinstance(arg, tuple | list):
+        return type(arg), *map(_identity, arg)
+    return (type(arg), repr(arg)) if type(arg) in LITERALS else id(arg)
 
 
 def borders_of(program: Program, before: Sequence[Border] = ()) -> tuple[Border, ...]:
@@ -149,11 +164,34 @@ def borders_of(program: Program, before: Sequence[Border] = ()) -> tuple[Border,
     if not low:
         return ()
     others = {name: _example(span) for name, span in ranges.items() if not name.startswith("s")}
+    shared = before[0].domain.shared if before else _Shared(ExampleValues(program))
+    open_values = cache(partial(_open_values, program))
     accepted = [sizes for sizes in _choices(low) if _is_accepted(program, sizes)]
-    earlier = {tuple(border.sizes.items()): border for border in before}
     return tuple(
-        [Border(program, sizes, others, earlier.get(tuple(sizes.items()))) for sizes in accepted]
+        [
+            Border(sizes, _BorderValues(program, {**others, **sizes}, open_values, shared))
+            for sizes in accepted
+        ]
     )
+
+
+def _open_values(program: Program) -> OpenValues:
+    # The values that have open sizes or depend on them, by graph.
+    graphs = program.graphs
+    values: dict[str, set[str]] = {}
+    for name in program.bottom_up:
+        metas, callers = graphs[name].metas, graphs[name].callers
+        values[name] = {key for key in metas if has_open_sizes(metas[key].get("val"))}
+        values[name] |= {each.name for each in callers if any(map(values.get, each.callees))}
+    for name in reversed(program.bottom_up):
+        for node in graphs[name].nodes:
+            if changes_sizes(node.do):
+                values[name].update(node.refs())
+            if node.name in values[name] or not values[name].isdisjoint(node.refs()):
+                values[name].add(node.name)
+                for body in bodies_of(node):
+                    values[body].update(formal.name for formal in graphs[body].inputs)
+    return values
 
 
 def _ranges(program: Program) -> dict[str, Range]:

@@ -7,7 +7,7 @@ all its runs have in common; ``CallValues`` has those of each run.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from contextlib import suppress
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -26,8 +26,8 @@ from ..names import join
 from ..program import Program
 from ..signature import Token
 from ..tensors import disagreement
-from ..torch_private import FakeTensor, OpOverload, is_refusal, pytree
-from .results import agrees, all_agree, is_runnable, opens_region, unbacked_in
+from ..torch_private import FakeTensor, is_refusal, pytree
+from .results import agrees, all_agree, changes_sizes, is_runnable, opens_region, unbacked_in
 from .values import (
     UNKNOWN,
     FakeValues,
@@ -86,13 +86,15 @@ class Run:
         """The value of the output."""
         return self.resolved(self.source.output)
 
-    def walk(self) -> None:
-        """Infer the values."""
-        self.inputs = [
-            self._input(formal, value)
-            for formal, value in zip(self.source.inputs, self.operands, strict=True)
-        ]
-        self.nodes = [self._node(node) for node in self.source.nodes]
+    def walk(self, names: Collection[str] | None = None) -> None:
+        """Infer the values of the inputs and of all nodes, or of some nodes whose operands are known or among them."""
+        source, nodes = self.source, self.source.nodes
+        if not self.inputs:
+            pairs = zip(source.inputs, self.operands, strict=True)
+            self.inputs = [self._input(formal, value) for formal, value in pairs]
+        if names is not None:
+            nodes = tuple([nodes[at] for at in sorted(map(source.position.__getitem__, names))])
+        self.nodes += [self._node(node) for node in nodes]
 
     def _input(self, formal: Input, value: Any) -> Input:
         recorded = self.owner.values.recorded(formal)
@@ -108,7 +110,7 @@ class Run:
         recorded, is_changed = self.owner.values.recorded(node), self._is_changed(node)
         is_new = (
             recorded is UNKNOWN
-            or not owner.values.trusted
+            or owner.values.doubts(self.graph, node.name)
             or (bool(self.new) and not self.new.isdisjoint(node.refs()))
         )
         if type(do) is Op and not (
@@ -177,12 +179,7 @@ class Run:
         if bodies_of(node) and type(value) is tuple:
             value = tuple([UNKNOWN if part is None else part for part in value])
         self.known[node.name] = value
-        target: Any = node.do.target if type(node.do) is Op else None
-        if (
-            isinstance(target, OpOverload)
-            and torch.Tag.inplace_view in target.tags
-            and type(node.args[0]) is Ref
-        ):
+        if changes_sizes(node.do) and type(node.args[0]) is Ref:
             self.known[node.args[0].name] = value  # the operator changes the shape of its operand
             self.moved.add(node.args[0].name)
 
@@ -301,14 +298,37 @@ class Interpreter:
             {name: _merged(source.graphs[name], runs) for name, runs in self.runs.items()}
         )
 
-    def walk(self) -> Run:
-        """Walk the program from its root; return the run of the root."""
+    def walk(self, names: Collection[str] | None = None) -> Run:
+        """Walk the program from its root; return the run of the root.
+
+        Args:
+            names: the nodes of the root to walk; all by default.
+        """
+        source, root = self.source, self.source.root
         with running(self.values.mode):
-            return self.run(
-                self.source.root,
-                [self._operand(formal, spec) for formal, spec in self.source.inputs],
-                "",
-            )
+            if root not in self.runs:
+                operands = [self._operand(formal, spec) for formal, spec in source.inputs]
+                self.runs[root] = [Run(self, source.main, root, operands=operands)]
+            self.runs[root][0].walk(names)
+        return self.runs[root][0]
+
+    def runs_with(self, graph: str, name: str) -> Sequence[Run]:
+        """Return the runs of a graph with the value of a name, in a walk over the needed nodes of the root.
+
+        Args:
+            graph: the graph; in a body, all values are inferred.
+            name: an input or a node of the graph.
+        """
+        source, names = self.source, [name]
+        if graph != source.root:
+            above = self._above({graph})
+            names = [
+                each.name for each in source.main.callers if not above.isdisjoint(each.callees)
+            ]
+        run = self.runs[source.root][0] if self.runs else self.walk(())
+        if needed := _needed(source.main, names, run.known):
+            self.walk(needed)
+        return self.runs.get(graph, ())
 
     def _above(self, names: set[str] | frozenset[str]) -> set[str]:
         found = set(names)
@@ -319,9 +339,8 @@ class Interpreter:
 
     def _is_missing(self, name: str) -> bool:
         graph = self.source.graphs[name]
-        if not self.values.trusted or (
-            self.changed and any((name, value) in self.changed for value in graph.metas)
-        ):
+        doubts, changed = self.values.doubts, self.changed
+        if any(doubts(name, value) or (name, value) in changed for value in graph.metas):
             return True
         missing = [
             value
@@ -389,6 +408,20 @@ def _refused(run: Run, node: Node, error: Exception) -> Violation:
     return Violation(
         "inferred-meta", text, run.graph, node.name, path, (), source_line(node.meta), advice
     )
+
+
+def _needed(graph: Graph, names: Sequence[str], known: Collection[str]) -> Collection[str]:
+    # The unknown nodes that values depend on; all if their order matters.
+    nodes, needed, todo = graph.by_name, set[str](), [*names]
+    if any(changes_sizes(do) or (type(do) is Op and do.effects.scope) for do in graph.distinct):
+        return nodes.keys() - known
+    while todo:
+        name = todo.pop()
+        if name not in nodes or name in needed or name in known:
+            continue
+        needed.add(name)
+        todo += nodes[name].refs()
+    return needed
 
 
 def _merged(source: Graph, runs: list[Run]) -> Graph:

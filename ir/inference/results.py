@@ -12,7 +12,7 @@ import torch
 
 from ..arguments import Arg, Body, Ref, thawed
 from ..effects.resolved import item_of
-from ..graph import Call, Graph, Node, Op
+from ..graph import Call, Do, Graph, Node, Op
 from ..program import Program
 from ..torch_private import FakeTensor, OpOverload, device_of, has_fixed_sizes, without_overrides
 from .values import described, has_no_result, running
@@ -50,6 +50,18 @@ def opens_region(node: Node) -> int:
         if type(do) is Op and do.effects.scope and ("autocast" in do.name or "vmap" in do.name)
         else 0
     )
+
+
+def changes_sizes(do: Do) -> bool:
+    """Return whether an operation changes the sizes of its operand, as ``t_`` and ``resize_`` do.
+
+    >>> changes_sizes(Op("toy.neg"))
+    False
+    """
+    # `detach_` has the tag, but keeps the sizes.
+    target = do.target if type(do) is Op else None
+    is_tagged = isinstance(target, OpOverload) and torch.Tag.inplace_view in target.tags
+    return is_tagged and target is not torch.ops.aten.detach_.default
 
 
 def values_of(graph: Graph) -> dict[str, Any]:

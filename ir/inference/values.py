@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
-from functools import cache
+from functools import cache, partial
 from itertools import chain
 from types import MappingProxyType
 from typing import Any
@@ -139,13 +139,14 @@ class FakeValues:
     True
     """
 
-    trusted = True
-    """Whether to use the values of the meta without inferring them."""
-
     def __init__(self, program: Program) -> None:
         self.program = program
         self.bindings: dict[str, Any] = {}
         """The places of new symbols of data-dependent sizes in the inferred values of nodes."""
+
+    def doubts(self, graph: str, name: str) -> bool:  # noqa: ARG002
+        """Return whether to infer a value although the meta has it."""
+        return False
 
     @cached_property
     def mode(self) -> Any:
@@ -402,8 +403,6 @@ class ExampleValues(FakeValues):
     (1, None)
     """
 
-    trusted = False
-
     def __init__(self, program: Program, sizes: Mapping[str, int] | None = None) -> None:
         super().__init__(program)
         self.sizes = sizes
@@ -415,6 +414,15 @@ class ExampleValues(FakeValues):
     def mode(self) -> Any:
         """A new fake mode."""
         return FakeTensorMode()
+
+    @cached_property
+    def fake(self) -> Callable[..., Any]:
+        """Returns the fake tensor of a dtype, sizes, strides and a device; equal layers have the same values."""
+        return cache(partial(fake_of, self.mode))
+
+    def doubts(self, graph: str, name: str) -> bool:  # noqa: ARG002
+        """Return True."""
+        return True
 
     def of_input(self, formal: Input, spec: InputSpec) -> Any:  # noqa: ARG002
         """Return the recorded value of an input."""
@@ -432,6 +440,8 @@ class ExampleValues(FakeValues):
 
     def example(self, value: Any) -> Any:
         """Return a value at the sizes of the export; ``UNKNOWN`` if a part of it is data-dependent."""
+        if type(value) is FakeTensor:
+            return self._leaf(value)  # nearly all are
         leaves, spec = pytree.tree_flatten(value)
         made = [self._leaf(leaf) for leaf in leaves]
         return (
@@ -450,7 +460,8 @@ class ExampleValues(FakeValues):
             if min(numbers, default=0) < 0:
                 return UNKNOWN  # the recorded sizes are wrong there: x[1:] of no rows has no rows
             sizes, strides = numbers[: value.dim()], numbers[value.dim() :]
-            self._made[value] = fake_of(self.mode, value.dtype, sizes, strides, device_of(value))
+            made = value.dtype, tuple(sizes), tuple(strides), device_of(value)
+            self._made[value] = self.fake(*made)
         return self._made[value]
 
     def _number(self, value: Any) -> Any:
@@ -627,6 +638,17 @@ def _overload_of(node: Node) -> Any:
 def _parts(value: Any) -> Iterator[Any]:
     # The fake tensors and the symbolic numbers in a value.
     return (part for part in pytree.tree_leaves(value) if isinstance(part, (FakeTensor, *SYMBOLIC)))
+
+
+def has_open_sizes(value: Any) -> bool:
+    """Return whether a fake value is, or has, a symbolic number.
+
+    >>> has_open_sizes((torch.ones(2), 3))
+    False
+    """
+    if type(value) is FakeTensor:
+        return not has_fixed_sizes(value)
+    return any(not isinstance(part, FakeTensor) or has_open_sizes(part) for part in _parts(value))
 
 
 def _has_symbols(program: Program) -> bool:

@@ -277,7 +277,8 @@ def test_a_later_version_of_a_program_runs_only_new_operators_at_a_border(
     }
     ran.clear()
     reused = values(borders_of(later, before), later)
-    assert set(ran) == changed
+    # The results of the changed `neg` are known: other ones had such operands.
+    assert set(ran) == {"cos"} < changed
     assert reused == values(borders_of(later), later)
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Mapping
-from functools import cache
 from types import MappingProxyType
 from typing import Any
 
@@ -20,7 +19,7 @@ from attrs import frozen
 from ...ir.analysis.numbers import SYMBOLIC
 from ...ir.arguments import Arg, Ref, replace_refs
 from ...ir.graph import Frame, Node, Op, Stack, common_prefix
-from ...ir.inference import borders_of, values_of
+from ...ir.inference import borders_of, changes_sizes, values_of
 from ...ir.meta import ORIGIN, Meta
 from ...ir.operators import op_of
 from ...ir.origins import made_of
@@ -70,7 +69,7 @@ def sizes_again(program: Program, leaves: Leaves, edit: Rewriter, fuel: Fuel) ->
     )
     if not leaving and not numbers.keys() & program.main.output_refs():
         return None
-    if any(_changes_sizes(node.do.target) for _, node in program.nodes() if type(node.do) is Op):
+    if any(changes_sizes(do) for graph in program.graphs.values() for do in graph.distinct):
         return None
     found = Sizes(program, leaves, edit, numbers)
     for number, stack, size in found.uses():
@@ -187,7 +186,7 @@ class Sizes:
         if len(stack) > len(scope) and stack[: len(scope)] == scope:
             number = self.spans[stack[len(scope)]][1]  # an inner call returns it at its end
         for dim, size in enumerate(value.shape):
-            if isinstance(size, torch.SymInt) and self._is_sure(name, size, dim):
+            if isinstance(size, torch.SymInt):
                 places = self.visible.setdefault(scope[-1] if scope else None, {})
                 env, text = _key(size)
                 places.setdefault((env, text), {}).setdefault(_Place(name, dim, number))
@@ -212,11 +211,7 @@ class Sizes:
                 continue  # already there
             is_size = node.do.name == SIZE.name  # type: ignore[union-attr]
             may_read = is_size or (read and bool(node.refs()))
-            place = (
-                self._place(value, frame, at, multiples=read)
-                if may_read and self._is_sure(part, value)
-                else None
-            )
+            place = self._place(part, frame, at, multiples=read) if may_read else None
             if place is None and is_size:
                 return None
             if place is None and not ready:
@@ -235,9 +230,9 @@ class Sizes:
             )
         return new
 
-    def _is_sure(self, name: str, size: Any, dim: int | None = None) -> bool:
+    def _is_sure(self, name: str, dim: int | None = None) -> bool:
         # Whether it is the recorded size for all sizes of the program: a squeezed tensor of one row has other dimensions.
-        return all(border.agrees(self.root, name, size, dim) for border in self.borders)
+        return all(border.agrees(self.root, name, dim) for border in self.borders)
 
     def _read(
         self, place: _Place, name: str, key: Home, scope: Stack, meta: Meta, new: dict[Home, Node]
@@ -259,7 +254,8 @@ class Sizes:
             return Ref(made.name)
         return known[1] if known is not None and known[0] <= at else Ref(name)
 
-    def _place(self, value: Any, frame: Frame | None, at: int, *, multiples: bool) -> _Place | None:
+    def _place(self, part: str, frame: Frame | None, at: int, *, multiples: bool) -> _Place | None:
+        value = self.values[part]
         if not isinstance(value, torch.SymInt):
             return None
         places = [
@@ -267,11 +263,12 @@ class Sizes:
             for place in self.visible.get(frame, {}).get(_key(value), ())
             if place.made < at and (multiples or place.factor == 1)
         ]
-        return min(
-            places,
-            key=lambda place: (place.factor, place.made, self.made[place.tensor][0], place.dim),
-            default=None,
+        places.sort(
+            key=lambda place: (place.factor, place.made, self.made[place.tensor][0], place.dim)
         )
+        # The borders are asked last: their values are expensive.
+        sure = (place for place in places if self._is_sure(place.tensor, place.dim))
+        return next(sure, None) if places and self._is_sure(part) else None
 
 
 def _key(size: torch.SymInt) -> Key:
@@ -303,12 +300,3 @@ def _spans(nodes: tuple[Node, ...]) -> dict[Frame, tuple[int, int]]:
         for frame in node.stack:
             found[frame] = (found[frame][0] if frame in found else number, number)
     return found
-
-
-@cache
-def _changes_sizes(target: Any) -> bool:
-    # `t_`, `resize_`: the fake value of the tensor is from before.  `detach_` has the tag, but keeps the sizes.
-    return (
-        torch.Tag.inplace_view in getattr(target, "tags", ())
-        and target is not torch.ops.aten.detach_.default
-    )
