@@ -31,8 +31,14 @@ class Ran:
     error: str = ""
 
 
-def both(what: str, given: Sequence[Any]) -> list[tuple[Any, Any]]:
-    """Call a function in two processes, each with its own argument, and return pairs of its results."""
+def both(*jobs: tuple[str, Sequence[Any]]) -> list[list[tuple[Any, Any]]]:
+    """Call functions in two processes, one after the other, and return for each the pairs of its results.
+
+    To start the processes takes longer than most functions, so tests share them.
+
+    Args:
+        jobs: each function, with the argument for each process.
+    """
     place = Path(tempfile.mkdtemp()) / "rendezvous"
     processes = [
         subprocess.Popen(
@@ -42,9 +48,9 @@ def both(what: str, given: Sequence[Any]) -> list[tuple[Any, Any]]:
         )
         for rank in range(2)
     ]  # fmt: skip
-    for process, mine in zip(processes, given, strict=True):
+    for rank, process in enumerate(processes):
         assert process.stdin is not None
-        process.stdin.write(pickle.dumps((what, mine)))
+        process.stdin.write(pickle.dumps([(what, given[rank]) for what, given in jobs]))
         process.stdin.close()
         process.stdin = None
     try:
@@ -54,7 +60,7 @@ def both(what: str, given: Sequence[Any]) -> list[tuple[Any, Any]]:
     finally:
         for process in processes:
             process.kill()
-    return list(zip(one, other, strict=True))
+    return [list(zip(*results, strict=True)) for results in zip(one, other, strict=True)]
 
 
 # -- one of the two --------------------------------------------------------------------------------------------------------------
@@ -129,7 +135,7 @@ def _recording(issued: dict[str, list[str]]) -> Any:
 
 
 def main(rank: int, place: str) -> None:
-    """Join the other process, call the function and write its result."""
+    """Join the other process, call the functions and write their results."""
     warnings.simplefilter("ignore")
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # others may print
@@ -147,10 +153,12 @@ def main(rank: int, place: str) -> None:
         *[dist.new_group([0, 1], timeout=timeout) for _ in range(2)],
     ]
     assert [group.group_name for group in groups] == ["0", "1", "2"]
-    what, given = pickle.load(sys.stdin.buffer)
-    file, _, name = what.rpartition(":")
-    function: Callable[..., Any] = getattr(importlib.import_module(file), name)
-    pickle.dump(function(given), answers)
+    results: list[Any] = []
+    for what, given in pickle.load(sys.stdin.buffer):
+        file, _, name = what.rpartition(":")
+        function: Callable[..., Any] = getattr(importlib.import_module(file), name)
+        results.append(function(given))
+    pickle.dump(results, answers)
     answers.flush()
     os._exit(0)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -71,8 +72,8 @@ def differences(ran: tuple[Ran, Ran], original: tuple[Ran, Ran]) -> list[str]:
     return found
 
 
-def test_both_processes_stay_in_step() -> None:
-    drawn: list[Programs] = examples_of(talking_programs(steps=12), 12, 1)
+def drawn_jobs(drawn: list[Programs]) -> list[list[tuple[str, int]]]:
+    """Return the texts of drawn programs and of their transformations, for each process."""
     jobs: list[list[tuple[str, int]]] = [[], []]
     for number, programs in enumerate(drawn):
         for rank in range(2):
@@ -81,7 +82,23 @@ def test_both_processes_stay_in_step() -> None:
                 (each.text(), number)
                 for each in (original, *[step(original) for step in KEEPING.values()])
             ]
-    ran = both("tests.communication.pair:run_texts", jobs)
+    return jobs
+
+
+@cache
+def in_both() -> tuple[list[Programs], list[str], list[Any], list[Any]]:
+    """Return the drawn programs, the collectives, and what two processes saw of each."""
+    drawn: list[Programs] = examples_of(talking_programs(steps=12), 12, 1)
+    fresh = [str(op) for op in operators() if effects_of(op).sends]
+    shares, ran = both(
+        ("tests.communication.test_two_processes:sharing", [fresh, fresh]),
+        ("tests.communication.pair:run_texts", drawn_jobs(drawn)),
+    )
+    return drawn, fresh, shares, ran
+
+
+def test_both_processes_stay_in_step() -> None:
+    drawn, _, _, ran = in_both()
     for number, programs in enumerate(drawn):
         original, *others = ran[number * (len(KEEPING) + 1) : (number + 1) * (len(KEEPING) + 1)]
         assert not original[0].error, original[0].error
@@ -135,7 +152,6 @@ def _memory(values: Any) -> set[int]:
 
 def test_the_results_of_collectives_share_no_memory_with_their_operands() -> None:
     """So ``sends`` of their effects assumes: an operand is read until the wait, and is not the result."""
-    fresh = [str(op) for op in operators() if effects_of(op).sends]
-    ran = both("tests.communication.test_two_processes:sharing", [fresh, fresh])
-    assert len(ran) > 18
+    _, fresh, ran, _ = in_both()
+    assert len(ran) == len(fresh) > 18
     assert [name for (name, shares), _ in ran if shares] == []
