@@ -6,6 +6,7 @@ import copy
 import pickle
 import warnings
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from torch import nn
 import purefx as px
 from purefx.ir.calls.uncertain_names import LAST_NAME
 from tests.lowering.swaps import Parent
+from tests.tables import table
 
 X = torch.arange(8.0).reshape(2, 4) / 5 - 1
 
@@ -65,6 +67,15 @@ def program_of(module: nn.Module, door: str, *, strict: bool) -> px.Program:
     return px.transform(px.import_ep(torch.export.export(module, (X,), strict=strict)))
 
 
+@cache
+def exported(
+    run: str, make: Callable[[], nn.Module], depth: int, door: str, *, strict: bool
+) -> tuple[nn.Module, str, px.Program]:
+    """Return the same module and its program to every way of replacing: nothing writes to them."""
+    module, above = model(run, make, depth)
+    return module, above, program_of(module, door, strict=strict)
+
+
 def replaced(program: px.Program, path: str, new: nn.Module, how: str) -> nn.Module:
     """Return the lowered program with another module under one name."""
     if how == "swap_modules":
@@ -75,16 +86,17 @@ def replaced(program: px.Program, path: str, new: nn.Module, how: str) -> nn.Mod
 
 
 @pytest.mark.parametrize("how", ["assignment", "swap_modules"])
-@pytest.mark.parametrize("door", ["capture", "import_ep"])
-@pytest.mark.parametrize("strict", [True, False], ids=["strict", "non-strict"])
-@pytest.mark.parametrize("depth", [0, 1], ids=["root", "nested"])
-@pytest.mark.parametrize("make", [linear, Mlp, nn.Tanh], ids=["linear", "mlp", "stateless"])
-@pytest.mark.parametrize("run", RUNS)
+@table(
+    run=RUNS.keys(),
+    make={"linear": linear, "mlp": Mlp, "stateless": nn.Tanh},
+    depth={"root": 0, "nested": 1},
+    strict={"strict": True, "non-strict": False},
+    door=["capture", "import_ep"],
+)
 def test_a_replacement_is_that_of_eager_mode_or_warns(
     run: str, make: Callable[[], nn.Module], depth: int, strict: bool, door: str, how: str
 ) -> None:
-    module, above = model(run, make, depth)
-    program = program_of(module, door, strict=strict)
+    module, above, program = exported(run, make, depth, door, strict=strict)
     for name in "abc":
         new, other = nn.Linear(4, 4), copy.deepcopy(module)
         other.set_submodule(above + name, new)

@@ -1,0 +1,25 @@
+"""Tables of tests: ``make test`` runs each pair of values of two axes, ``make deep`` the rest."""
+
+from __future__ import annotations
+
+from itertools import combinations, product
+
+from tests.tables import covering, table
+
+ROWS = list(product("abcdefg", "xyz", "01", "tf", "pq"))
+
+
+def test_each_pair_of_values_is_in_a_quick_row() -> None:
+    quick = covering(ROWS)
+    for one, two in combinations(range(5), 2):
+        assert {(row[one], row[two]) for row in ROWS} == {(row[one], row[two]) for row in quick}
+    assert len(quick) < 30
+
+
+def test_the_other_rows_are_deep() -> None:
+    mark = table(run="abcdefg", size={"none": 0, "one": 1}, strict={"yes": True, "no": False})
+    names, params = mark.args
+    assert names == ("run", "size", "strict") and len(params) == 28
+    quick = [each for each in params if not each.marks]
+    assert [each.id for each in params][:2] == ["a-none-yes", "a-none-no"]
+    assert params[0].values == ("a", 0, True) and 14 <= len(quick) < 20

@@ -1,0 +1,52 @@
+"""``table``: a test of a product of axes, of which ``make test`` runs each pair of values at least once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations, product
+from typing import Any
+
+import pytest
+
+Row = tuple[str, ...]
+
+
+def table(**axes: Mapping[str, Any] | Iterable[str]) -> pytest.MarkDecorator:
+    """Parametrize a test with the product of some axes.
+
+    Rows that ``covering`` leaves out are ``deep``.
+
+    Args:
+        axes: the values of each parameter, by id; strings are their own ids.
+    """
+    values = [
+        dict(axis) if isinstance(axis, Mapping) else {name: name for name in axis}
+        for axis in axes.values()
+    ]
+    rows = list(product(*values))
+    quick = set(covering(rows))
+    params = [
+        pytest.param(
+            *[axis[name] for axis, name in zip(values, row, strict=True)],
+            id="-".join(row),
+            marks=[] if row in quick else [pytest.mark.deep],
+        )
+        for row in rows
+    ]
+    return pytest.mark.parametrize(tuple(axes), params)
+
+
+def covering(rows: Sequence[Row]) -> list[Row]:
+    """Return few rows that have each pair of values of two axes that any row has."""
+    pairs = {row: _pairs(row) for row in rows}
+    missing = set[Any]().union(*pairs.values())
+    chosen: list[Row] = []
+    while missing:
+        best = max(rows, key=lambda row: len(pairs[row] & missing))
+        chosen.append(best)
+        missing -= pairs[best]
+    return chosen
+
+
+def _pairs(row: Row) -> set[Any]:
+    return set(combinations(enumerate(row), 2))
