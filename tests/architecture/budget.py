@@ -12,7 +12,8 @@ import io
 import sys
 import tokenize
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from functools import cache
 from itertools import zip_longest
 
 from attrs import frozen
@@ -61,7 +62,8 @@ def tokens_by_line(source: Source) -> Counter[int]:
     return counts
 
 
-def density(files: Iterable[Source]) -> Density:
+@cache
+def density(files: tuple[Source, ...]) -> Density:
     """Count the tokens and the dense lines of some files."""
     counts = [count for source in files for count in tokens_by_line(source).values()]
     return Density(sum(counts), len(counts), sum(count >= DENSE for count in counts))
