@@ -71,7 +71,7 @@ def test_a_dynamic_encoder_comes_back_except_for_its_sizes() -> None:
 def test_generated_modules_with_open_sizes_come_back_except_for_their_sizes() -> None:
     covered = changed = 0
     open_size = {0: torch.export.Dim("rows", min=2, max=64)}
-    for nest in examples_of(nested_modules(), share(16), 0):
+    for nest in examples_of(nested_modules(), share(8), 0):
         program = px.capture(nest.build(), (torch.randn(3, 4),), dynamic_shapes=(open_size,))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", px.errors.FlatCallWarning)
@@ -85,7 +85,7 @@ def test_generated_modules_with_open_sizes_come_back_except_for_their_sizes() ->
         for rows in (2, 5):
             given = torch.linspace(-1, 1, rows * 4).reshape(rows, 4)
             assert torch.equal(px.lower(result)(given), nest.build()(given))
-    assert covered >= share(8) and changed >= share(2)
+    assert covered >= share(4) and changed >= share(1)
 
 
 def test_generated_modules_come_back() -> None:

@@ -16,7 +16,7 @@ from tests.laws.pairs import INVERSES, PAIRS, PairLaw
 from tests.laws.registry import REGISTRY
 from tests.models import drawn
 
-EXAMPLES = share(50)
+EXAMPLES = share(30)
 
 CASES = [(law, stage) for law in PAIRS for stage in law.stages]
 
@@ -41,7 +41,7 @@ def test_law(law: PairLaw, stage: Stage) -> None:
 
 def examples_of(law: PairLaw) -> int:
     """Return how many programs a law is asked of: more, where few meet its condition."""
-    return 5 * EXAMPLES if "functionalize" in law.transformations else EXAMPLES
+    return share(250) if "functionalize" in law.transformations else EXAMPLES
 
 
 def show_the_smallest(law: PairLaw, stage: Stage) -> None:

@@ -15,6 +15,7 @@ from purefx.laws import behaviour_differences, toy
 from purefx.laws.evaluate import evaluate, meaning_differences
 from purefx.laws.strategies import Stage, exported_programs, module_trees
 from purefx.laws.strategies.recipes import recipes
+from purefx.laws.tiers import share
 from purefx.laws.toy import tensor_meaning, toy_meaning
 from tests.laws.registry import REGISTRY
 from tests.laws.walks import allowed, walk
@@ -159,21 +160,21 @@ ALL = tuple(entry.transformation for entry in REGISTRY)
 
 
 @pytest.mark.parametrize(
-    ("stage", "examples"), [("tokens", 30), ("flat", 30), ("sunk", 15), ("tree", 15)]
+    ("stage", "examples"), [("tokens", 15), ("flat", 15), ("sunk", 10), ("tree", 10)]
 )
 def test_all_transformations_in_any_order(stage: Stage, examples: int) -> None:
-    for program, seed in drawn(stage, examples):
+    for program, seed in drawn(stage, share(examples)):
         assert walk(program, ALL, seed) == []
 
 
 def test_all_transformations_of_partly_outlined_programs() -> None:
     """Calls of bodies stand beside module stacks, as in what is imported from a part of a tree."""
     partly = 0
-    for program, seed in drawn("sunk", 40):
+    for program, seed in drawn("sunk", share(24)):
         outlined = some_calls(program, 1 + seed % 4)
         partly += outlined is not program
         assert walk(outlined, (*ALL, px.transform), seed, count=6) == []
-    assert partly > 20
+    assert partly > share(12)
 
 
 def some_calls(program: px.Program, count: int) -> px.Program:
