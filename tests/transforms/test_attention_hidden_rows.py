@@ -7,6 +7,7 @@ completely shows the difference: its weights are equal only if the scores are ro
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 import pytest
 import torch
@@ -135,16 +136,22 @@ def operands(dtype: torch.dtype) -> tuple[Tensor, ...]:
     return q, k, v, HIDDEN
 
 
+@cache
+def fused(dtype: torch.dtype, fill: float) -> tuple[Attention, px.Program]:
+    """Return a model, and its program after the rules; all tests of a fill share them."""
+    model = Attention(fill, dtype)
+    return model, applied(rules.attention, imported(model, *operands(dtype)))[0]
+
+
 def attentions(program: px.Program) -> int:
     return sum("scaled_dot_product" in str(node.do) for _, node in program.nodes())
 
 
 @pytest.mark.parametrize(("dtype", "fill"), FILLS, ids=NAMES)
 def test_rows_that_a_fill_hides_are_those_of_eager_mode(dtype: torch.dtype, fill: float) -> None:
-    model, args = Attention(fill, dtype), operands(dtype)
-    fused, _ = applied(rules.attention, imported(model, *args))
-    assert attentions(fused) >= 2 * len(model.softmax)
-    lowered, tolerance = px.lower(fused), TOLERANCE[dtype]
+    (model, program), args = fused(dtype, fill), operands(dtype)
+    assert attentions(program) >= 2 * len(model.softmax)
+    lowered, tolerance = px.lower(program), TOLERANCE[dtype]
     others = args[0] * 0.5, *args[1:3], HIDDEN.flip(0)
     for given in (args, others):
         expected = model(*given)
@@ -159,8 +166,8 @@ def test_rows_that_a_fill_hides_are_those_of_eager_mode(dtype: torch.dtype, fill
 def test_a_filled_row_has_equal_weights_whatever_its_scores(
     dtype: torch.dtype, fill: float
 ) -> None:
-    model, (q, k, v, hidden) = Attention(fill, dtype), operands(dtype)
-    lowered = px.lower(rules.attention(imported(model, q, k, v, hidden)))
+    q, k, v, hidden = operands(dtype)
+    lowered = px.lower(fused(dtype, fill)[1])
     mean, tolerance = v.mean(-2), TOLERANCE[dtype]
     for name, actual in lowered(q * 100, k, v, hidden).items():
         if name.startswith(("masked_fill", "where_hidden", "where_seen,")):
@@ -172,9 +179,8 @@ def test_a_filled_row_has_equal_weights_whatever_its_scores(
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 def test_the_lowest_number_of_a_dtype_is_fused_in_every_form(dtype: torch.dtype) -> None:
     """Hugging Face models fill with it."""
-    model, args = Attention(torch.finfo(dtype).min, dtype), operands(dtype)
-    fused, _ = applied(rules.attention, imported(model, *args))
-    assert attentions(fused) == len(FORMS) * len(model.softmax)
+    model, program = fused(dtype, torch.finfo(dtype).min)
+    assert attentions(program) == len(FORMS) * len(model.softmax)
 
 
 @pytest.mark.parametrize(("dtype", "fill"), FILLS, ids=NAMES)
@@ -183,7 +189,9 @@ def test_rows_hidden_over_all_heads_are_those_of_eager_mode(
 ) -> None:
     model, args = OverHeads(fill), operands(dtype)
     args = args[0] / 4, *args[1:]
-    fused, names = applied(rules.attention, imported(model, *args))
+    program, names = applied(rules.attention, imported(model, *args))
     assert names == ["attention_over_heads"]
     tolerance = TOLERANCE[dtype]
-    torch.testing.assert_close(px.lower(fused)(*args), model(*args), rtol=tolerance, atol=tolerance)
+    torch.testing.assert_close(
+        px.lower(program)(*args), model(*args), rtol=tolerance, atol=tolerance
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import pytest
@@ -156,6 +157,11 @@ def called(module: nn.Module, number: int) -> list[Tensor]:
     return leaves
 
 
+@cache
+def captured(make: Callable[[Function], nn.Module], function: Function) -> px.Program:
+    return px.capture(make(function), (X,))
+
+
 @pytest.mark.parametrize("make", [Of, Twice])
 @pytest.mark.parametrize("is_tree", [False, True], ids=["flat", "tree"])
 @pytest.mark.parametrize("name", [*STAYS, *GOES])
@@ -163,7 +169,7 @@ def test_a_match_is_replaced_only_if_no_write_can_tell(
     name: str, is_tree: bool, make: Callable[[Function], nn.Module]
 ) -> None:
     rule, function = {**STAYS, **GOES}[name]
-    program = px.capture(make(function), (X,))
+    program = captured(make, function)
     program = px.transform(program) if is_tree else program
     result = rule(program)
     assert (result is not program) == (name in GOES)
