@@ -47,8 +47,8 @@ def program() -> px.Program:
 
 def cases() -> list[Case]:
     return [
-        *drawn_cases("aten", "flat", share(60), 5),
-        *drawn_cases("modules", "flat", share(10), 5),
+        *drawn_cases("aten", "flat", share(30), 5),
+        *drawn_cases("modules", "flat", share(5), 5),
     ]
 
 
@@ -103,7 +103,7 @@ def test_what_is_rebuilt_from_a_plain_module_means_the_same() -> None:
     "a_pass", [lambda module: None, lambda module: module, lambda module: PassResult(module, False)]
 )
 def test_a_pass_that_does_nothing_gives_the_same_object(a_pass: Any) -> None:
-    for case in drawn_cases("aten", "flat", share(20), 5):
+    for case in drawn_cases("aten", "flat", share(10), 5):
         assert px.from_fx_pass(a_pass)(case.program) is case.program
 
 
