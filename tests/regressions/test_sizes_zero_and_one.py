@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import pytest
@@ -27,6 +28,7 @@ class Model(nn.Module):
         return self.function(x, y)
 
 
+@cache
 def imported(function: Callable[..., Any], low: int) -> px.Program:
     rows = Dim("rows", min=low, max=MOST)
     operands = (torch.randn(5, 4), torch.randn(5, 4))

@@ -60,7 +60,7 @@ Case = tuple[Callable[[], nn.Module], torch.Tensor]
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "two layers": {"num_layers": 2},
-    "both ways, batch first": {"num_layers": 3, "bidirectional": True, "batch_first": True},
+    "both ways, batch first": {"num_layers": 2, "bidirectional": True, "batch_first": True},
     "no bias": {"num_layers": 2, "bias": False},
 }
 
