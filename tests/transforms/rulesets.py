@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 
 import purefx as px
+from purefx.laws.rules import RULE_LAWS
+from purefx.laws.rules.checking import QUICK
 
 Function = Callable[..., Any]
 
@@ -40,6 +42,13 @@ def turned(x: Tensor) -> Tensor:
 
 def soft(x: Tensor) -> Tensor:
     return torch.softmax(x, -1)
+
+
+OF_RESULTS = [
+    law for law in RULE_LAWS if law.name in QUICK or law.name in ("written results", "order")
+]
+"""The laws of what a rule computes.  The others (threads, fuel, names) are about the engine of the rules, which
+``tests/laws/test_check_rule.py`` and ``test_shipped_rules.py`` test with all laws; they take half of the time."""
 
 
 def applied(rules: px.RuleSet, program: px.Program) -> tuple[px.Program, list[str]]:
