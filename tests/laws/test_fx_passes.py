@@ -28,7 +28,7 @@ from purefx.laws.fx_passes import (
 from purefx.laws.tiers import share
 
 aten: Any = torch.ops.aten
-EXAMPLES = share(16)
+EXAMPLES = share(10)
 MANY = share(40)
 """So many show every mistake."""
 
@@ -77,7 +77,7 @@ def test_the_same_graph_made_anew_is_right(contract: Contract) -> None:
 
 
 def test_modules_of_the_exporter_made_anew_are_right() -> None:
-    report = survey_pass(rebuilt, tier="modules", examples=share(10))
+    report = survey_pass(rebuilt, tier="modules", examples=share(6))
     assert (report.wrong, report.right) == (0, report.drawn)
 
 

@@ -18,7 +18,7 @@ from tests.laws.imported_parts import (
     wrong_with,
 )
 
-TREES = share(3)
+TREES = share(2)
 """The number of generated modules for each pipeline before the tree is lowered."""
 
 PARTS = 3

@@ -12,13 +12,14 @@ from hypothesis import HealthCheck, Phase, given, settings
 import purefx as px
 from purefx.laws import behaviour_differences, changes_in_program
 from purefx.laws.strategies import Exported, ModuleTree, exported_programs, module_trees
+from purefx.laws.tiers import share
 from purefx.laws.toy import tensor_meaning
 from purefx.lowering.to_ep.make import apart
 from tests.laws.direct import Direct, called_meaning
 from tests.models import Aliased, Counter, Shared, Tower, changes_in_export, exported, imported
 from tests.to_ep.support import differences, flattened, loaded, stages
 
-OPERATORS, MODULES = 30, 8
+OPERATORS, MODULES = min(share(20), 100), 8
 
 
 def drawn(strategy: Any, examples: int) -> list[Any]:
