@@ -19,7 +19,7 @@ def table(**axes: Mapping[str, Any] | Iterable[str]) -> pytest.MarkDecorator:
     Args:
         axes: the values of each parameter, by id; strings are their own ids.
     """
-    values = [
+    values: list[dict[str, Any]] = [
         dict(axis) if isinstance(axis, Mapping) else {name: name for name in axis}
         for axis in axes.values()
     ]

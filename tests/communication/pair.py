@@ -60,7 +60,7 @@ def both(*jobs: tuple[str, Sequence[Any]]) -> list[list[tuple[Any, Any]]]:
     finally:
         for process in processes:
             process.kill()
-    return [list(zip(*results, strict=True)) for results in zip(one, other, strict=True)]
+    return [list(zip(mine, theirs, strict=True)) for mine, theirs in zip(one, other, strict=True)]
 
 
 # -- one of the two --------------------------------------------------------------------------------------------------------------
