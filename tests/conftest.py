@@ -36,9 +36,12 @@ FIRST = ("architecture", "doctests", "readme")
 
 
 LONGEST = (
-    "test_laws", "test_check_rule", "test_zoo", "test_fx_passes", "test_shipped_rules", "test_pipeline", "test_corruptions",
-    "test_rules_several", "test_readme", "test_observe", "test_mutated_programs", "test_modules", "test_site",
-    "test_rules_on_programs", "test_exported", "test_hash_seed", "test_effects_of_torch", "test_values",
+    "test_laws", "test_zoo", "test_check_rule", "test_corruptions", "test_fx_passes", "test_kept_values", "test_draws_and_writes",
+    "test_site", "test_pipeline", "test_after_errors", "test_small_sizes", "test_shipped_rules", "test_joint", "test_modules",
+    "test_rules_several", "test_exported", "test_attention_hidden_rows", "test_one_module", "test_users_graphs", "test_closures",
+    "test_observe", "test_readme", "test_flex_attention", "test_strategies", "test_rules_spelling", "test_pairs", "test_caches",
+    "test_to_dtype_casts", "test_two_processes", "test_mutated_programs", "test_rules_on_programs", "test_scale",
+    "test_inverse_of_transform", "test_hash_seed", "test_effects_of_torch", "test_values",
 )  # fmt: skip
 """The files that take longest, from minutes to ten seconds; ``make house`` prints those of the last run."""
 

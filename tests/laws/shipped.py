@@ -6,7 +6,7 @@ Those are what no drawing finds but by chance: attention whose operands agree, t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import hypothesis.strategies as st
@@ -17,7 +17,8 @@ import purefx as px
 from purefx import rules
 from purefx.laws.checking import Report
 from purefx.laws.evaluate import Tolerance
-from purefx.laws.rules import check_rule
+from purefx.laws.law import Law
+from purefx.laws.rules import RULE_LAWS, check_rule
 
 SETS: dict[str, px.RuleSet] = {
     "algebra": rules.algebra,
@@ -274,7 +275,13 @@ IN_HALF = Tolerance(5e-3, 5e-3)
 
 
 def checked(
-    kind: str, rule: px.Rule, *, examples: int, seed: int = 0, dtype: torch.dtype = torch.float32
+    kind: str,
+    rule: px.Rule,
+    *,
+    examples: int,
+    seed: int = 0,
+    dtype: torch.dtype = torch.float32,
+    laws: Sequence[Law] = RULE_LAWS,
 ) -> Report:
     """Ask the laws of one shipped rule of a set, with operands of attention of one type."""
     is_written_out = kind == "attention" and rule.name not in OPERANDS
@@ -282,6 +289,7 @@ def checked(
     allowed = EXACT[kind] if dtype is torch.float32 else IN_HALF
     return check_rule(
         rule,
+        laws=laws,
         examples=0 if rule.name in PROGRAMS else examples,
         seed=seed,
         operands=operands,

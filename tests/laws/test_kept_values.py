@@ -16,6 +16,7 @@ from purefx.laws.rules.checking import Once
 from purefx.laws.rules.instances import Operand, instance_of
 from purefx.laws.tiers import share
 from purefx.transforms.rules import legality
+from tests.transforms.rulesets import OF_RESULTS
 from tests.transforms.test_rules import of
 from tests.transforms.test_rules_several import is_float, is_matrix
 
@@ -43,7 +44,7 @@ KEPT_RULES: dict[str, px.Rule] = {
 
 @pytest.mark.parametrize("name", KEPT_RULES)
 def test_a_rule_that_keeps_a_viewed_value_keeps_the_laws(name: str) -> None:
-    assert check_rule(KEPT_RULES[name], examples=share(6)).changed >= 3
+    assert check_rule(KEPT_RULES[name], laws=OF_RESULTS, examples=share(6)).changed >= 3
 
 
 @pytest.mark.parametrize("law", ["meaning", "memory"])
@@ -94,4 +95,4 @@ def test_an_assertion_of_a_cast_bars_no_match(name: str, keeps_inner: bool) -> N
 @pytest.mark.parametrize("keeps_inner", [False, True])
 def test_rules_of_several_results_over_casts_keep_the_laws(keeps_inner: bool) -> None:
     rule = of(added, added_once, where=is_float, once=True, keeps_inner=keeps_inner)
-    assert check_rule(rule, examples=share(6)).changed >= 3
+    assert check_rule(rule, laws=OF_RESULTS, examples=share(6)).changed >= 3

@@ -200,6 +200,10 @@ WAYS: dict[str, Callable[[px.Program], Any]] = {
 }
 
 
+ALWAYS = ("flat", "tree")
+"""The ways in which each program runs in ``make test``; each runs in half of the others."""
+
+
 def outlined(program: px.Program) -> px.Program:
     """Return the module tree."""
     return px.outline(program) if "outlined" not in program.facts else program
@@ -226,9 +230,21 @@ def program_of(kind: str) -> px.Program:
     return PROGRAMS[kind]()
 
 
+def rows() -> list[Any]:
+    """Return each program with each way; half of those that are not always run are ``deep``."""
+    return [
+        pytest.param(
+            kind,
+            way,
+            marks=[pytest.mark.deep] if way not in ALWAYS and (place + number) % 2 else [],
+        )
+        for place, kind in enumerate(PROGRAMS)
+        for number, way in enumerate(WAYS)
+    ]
+
+
 @pytest.mark.filterwarnings("ignore:`torch.jit")  # torch.func.jvp, on its first call
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("kind", PROGRAMS)
+@pytest.mark.parametrize(("kind", "way"), rows())
 def test_modes_are_as_before(kind: str, way: str) -> None:
     program = program_of(kind)
     module, raised = WAYS[way](program), 0

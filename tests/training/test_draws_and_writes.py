@@ -120,7 +120,17 @@ OTHERS: dict[str, Case] = {
 }
 
 
-@pytest.mark.parametrize("name", [*RECURRENT, *OTHERS])
+DEEP = tuple([f"{kind}, {name}" for kind in ("GRU", "RNN") for name in list(OPTIONS)[1:]])
+"""Options that an LSTM has as well: ``make test`` trains the other layers with two layers only."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.deep] if name in DEEP else [])
+        for name in (*RECURRENT, *OTHERS)
+    ],
+)
 def test_training_draws_and_writes_as_eager_does(name: str) -> None:
     make, x = (RECURRENT | OTHERS)[name]
     torch.manual_seed(0)
