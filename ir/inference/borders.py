@@ -198,13 +198,11 @@ def _ranges(program: Program) -> dict[str, Range]:
     # The range of each symbol.  An fx graph has no constraints, and its environment has the assumption of torch as a range: any
     # size may be 0 or 1 there.
     spans = program.constraints.ranges
-    if spans:
-        return {span.expr.name: span for span in spans if isinstance(span.expr, Sym)}
+    ranges = {span.expr.name: span for span in spans if isinstance(span.expr, Sym)}
     known = ranges_in([formal.meta.get("val") for formal in program.main.inputs])
-    ranges: dict[str, Range] = {}
     for symbol, bounds in known.items():
-        if symbol.is_integer:
-            size = Sym(str(symbol))
+        size = Sym(str(symbol))
+        if symbol.is_integer and size.name not in ranges:
             ranges[size.name] = Range(size, 0, finite(bounds.upper))
     return ranges
 

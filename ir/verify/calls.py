@@ -13,7 +13,7 @@ from typing import Any
 from attrs import define, field
 from torch.nn import Parameter
 
-from ..arguments import CONTAINERS, Body, Items, Ref, children_of, refs_in
+from ..arguments import Body, Items, Ref, children_of, refs_in
 from ..callables import op_name
 from ..calls.call_graph import instance_paths, instances, plain_calls, signatures_of_bodies
 from ..calls.parts import is_part
@@ -124,11 +124,11 @@ def origins(whole: ProgramIndex, scope: GraphIndex, arg: Any) -> Iterator[Any]:
     todo, seen = [(scope, arg)], set[tuple[str, str]]()
     while todo:
         scope, arg = todo.pop()
-        if type(arg) in CONTAINERS:
-            todo.extend((scope, part) for part in children_of(arg))
+        if not refs_in((arg,)):
+            yield arg
             continue
         if type(arg) is not Ref:
-            yield arg
+            todo.extend((scope, part) for part in children_of(arg))
             continue
         if (scope.name, arg.name) in seen:
             continue

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
-from operator import itemgetter
+from collections.abc import Iterator, Mapping
 from types import BuiltinFunctionType
 from typing import Any
 
@@ -12,7 +11,7 @@ import torch
 from attrs import evolve, fields
 
 from ..analysis.numbers import SYMBOLIC
-from ..arguments import CONTAINERS, TREES, Arg, Body, Items, Record, Ref, refs_in, replace_refs
+from ..arguments import CONTAINERS, TREES, Arg, Body, Items, Record, Ref, replace_refs
 from ..callables import op_name
 from ..effects.declared import ANYTHING, Effects
 from ..effects.registered import effects_of, is_foreign, lacking, registered_effects
@@ -108,114 +107,72 @@ LITERALS = PLAIN | CONTAINERS | {Body, range}
 
 def check_operands(whole: ProgramIndex) -> Iterator[Finding]:
     """Find operators with too many, too few or wrong arguments, also through calls of bodies."""
-    outputs, literals, seen = dict[str, Arg](), dict[str, Values](), set[str]()
-    for name in whole.program.bottom_up:
-        if name in whole.graphs:
-            literals[name] = _literals_in(whole, whole.graphs[name], outputs, {})
-            outputs[name] = _output_of(whole.graphs[name].graph, literals[name])
+    seen: set[str] = set()
     for scope in whole.graphs.values():
         for index, fault in _misfits(scope.graph):
             yield scope.at(index, fault)
-        known = literals[scope.name]
-        for index, node in _uses_of(scope, known):
-            if fault := _fault_with(whole, scope, node, known):
-                yield scope.at(index, f"of what a call returns, {fault}")
-        for index, node, do in scope.calls:
-            args = [_bound(arg, known) for arg in node.args]
-            if any(type(arg) is not Ref for arg in args) and (
-                fault := _misused_literal(whole, do.graph, args, outputs, seen)
-            ):
+        for index, node, _ in scope.calls:
+            if fault := _misused_literal(whole, node, seen):
                 yield scope.at(index, fault)
+        for name, literal in _returned_literals(whole, scope):
+            for user in scope.graph.users.get(name, ()):
+                node = scope.graph.by_name[user].using({name: literal})
+                if fault := fault_of(node) or _misused_literal(whole, node, seen):
+                    yield scope.at(scope.graph.position[user], f"a call returns a literal: {fault}")
 
 
-Values = Mapping[str, Arg]
-"""The names of a graph that are no single value of an operator: literals, and tuples of results."""
+def _returned_literals(whole: ProgramIndex, scope: GraphIndex) -> Iterator[tuple[str, Arg]]:
+    # The results of calls that are literals, by name.
+    results = {node.name for _, node, _ in scope.calls}
+    results.update([node.name for _, node in scope.projections if results & {*node.refs()}])
+    for name in results:
+        for origin in origins(whole, scope, Ref(name)):
+            if type(origin) not in (Node, Input):
+                yield name, origin
 
 
-def _misused_literal(
-    whole: ProgramIndex, name: str, args: Sequence[Arg], outputs: Values, seen: set[str]
-) -> str | None:
+def _misused_literal(whole: ProgramIndex, call: Node, seen: set[str]) -> str | None:
     # The fault of an operator, in a body or below it, in a literal that a call passes.
-    todo = [(name, args)]
+    todo = [call] if type(call.do) is Call else []
     while todo:
-        name, args = todo.pop()
+        call = todo.pop()
+        name = call.do.graph
         scope = whole.graphs[name]
         passed = {
-            formal: arg for formal, arg in _passed(scope, args).items() if type(arg) is not Ref
+            formal.name: arg
+            for formal, arg in zip(scope.graph.inputs, call.args, strict=True)
+            if type(arg) is not Ref
         }
         if not passed or (key := f"{name} {passed}") in seen:
             continue
         seen.add(key)
-        known = _literals_in(whole, scope, outputs, passed)
-        for _, node in _uses_of(scope, known):
-            if fault := _fault_with(whole, scope, node, known):
+        for _, node in scope.projections:  # an item of a tuple may be a literal too
+            source, item = node.projection or ("", 0)
+            items = passed.get(source)
+            is_there = isinstance(items, tuple) and -len(items) <= item < len(items)
+            if is_there and type(items[item]) is not Ref:
+                passed[node.name] = items[item]
+        for node in [
+            node for node in scope.graph.nodes if not passed.keys().isdisjoint(node.refs())
+        ]:
+            if type(node.do) is Call:
+                todo.append(node.evolve(args=tuple([_bound(arg, passed) for arg in node.args])))
+                continue
+            bound = node.using(passed)
+            if fault := fault_of(bound) or (
+                node.projection and _projection_fault(whole, scope, bound)
+            ):
                 return f"it passes a literal, and in {name!r} {fault}"
-        for _, node, do in scope.calls:
-            todo.append((do.graph, [_bound(arg, known) for arg in node.args]))
     return None
 
 
-UNNAMED = Ref("")
-"""A value inside a body that a call returns: its name means nothing in the caller."""
-
-
-def _output_of(graph: Graph, literals: Values) -> Arg:
-    # What a body returns: its inputs by name, literals, and other values without a name.
-    output = _bound(graph.output, literals)
-    inner = set(refs_in((output,))).difference([formal.name for formal in graph.inputs])
-    return replace_refs(output, dict.fromkeys(inner, UNNAMED)) if inner else output
-
-
-def _literals_in(
-    whole: ProgramIndex, scope: GraphIndex, outputs: Values, passed: Values
-) -> dict[str, Arg]:
-    # The literals and tuples in a graph: those that are passed to it, those that its calls return, and their items.  A call that
-    # returns a value of the graph stands for that value.
-    known = dict(passed)
-    steps = [*scope.calls, *scope.projections] if known or scope.calls else []
-    for _, node, *_ in sorted(steps, key=itemgetter(0)):
-        if type(node.do) is Call:
-            result = outputs[node.do.graph]
-            if any(refs_in((result,))):  # it returns some of its inputs
-                args = [_bound(arg, known) for arg in node.args]
-                result = _bound(result, _passed(whole.graphs[node.do.graph], args))
-        else:
-            source, item = node.projection or ("", 0)
-            items = known.get(source)
-            is_there = isinstance(items, tuple) and -len(items) <= item < len(items)
-            result = items[item] if is_there else UNNAMED
-        if result is not UNNAMED:
-            known[node.name] = result
-    return known
-
-
-def _passed(scope: GraphIndex, args: Sequence[Arg]) -> dict[str, Arg]:
-    return {formal.name: arg for formal, arg in zip(scope.graph.inputs, args, strict=True)}
-
-
-def _bound(arg: Arg, values: Values) -> Arg:
+def _bound(arg: Arg, values: Mapping[str, Arg]) -> Arg:
     # Containers inside a container stay names: passed on and doubled at each call, they would grow without bound.
     if type(arg) not in CONTAINERS:
         return values.get(arg.name, arg) if type(arg) is Ref else arg
-    leaves = {name: value for name, value in values.items() if type(value) not in CONTAINERS}
-    return replace_refs(arg, leaves) if leaves else arg
-
-
-def _uses_of(scope: GraphIndex, values: Values) -> list[tuple[int, Node]]:
-    # The operators that use some of the values; a selection of a call's result is checked where it stands.
-    literals = [name for name, value in values.items() if type(value) is not Ref]
-    users = {user for name in literals for user in scope.graph.users.get(name, ())}
-    if not users:
-        return []
-    calls = {node.name for _, node, _ in scope.calls}
-    selecting = [node.name for _, node in scope.projections if calls.intersection(node.refs())]
-    users = users.difference(selecting, calls)
-    return [(at, node) for at, node in enumerate(scope.graph.nodes) if node.name in users]
-
-
-def _fault_with(whole: ProgramIndex, scope: GraphIndex, node: Node, values: Values) -> str | None:
-    bound = node.using(values)
-    return fault_of(bound) if node.projection is None else _projection_fault(whole, scope, bound)
+    return replace_refs(
+        arg, {name: value for name, value in values.items() if type(value) not in CONTAINERS}
+    )
 
 
 @derived
@@ -370,7 +327,8 @@ def check_results(whole: ProgramIndex) -> Iterator[Finding]:
             else ()
         )
         for index, node in enumerate(scope.graph.nodes) if tuples else ():
-            if type(node.do) is Op and isinstance(node.do.target, OpOverload):
+            is_operator = type(node.do) is Op and isinstance(node.do.target, OpOverload)
+            if is_operator or type(node.do) is Call:
                 for name in [name for name in node.refs() if name in tuples]:
                     yield scope.at(
                         index, f"it uses {name!r}, which has several results, as one value"

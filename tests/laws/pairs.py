@@ -189,7 +189,10 @@ def copies_stand_first(program: Program) -> bool:
     for node, node_effect in zip(program.main.nodes, done, strict=True):
         if node.do != COPY:
             before = node, node_effect
-        elif before is not None:
+        elif before is None:
+            if node.stack:
+                return False
+        else:
             target, value = node.refs()[0], node.refs()[-1]
             last, what = before
             waits = find(target) in map(find, (last.name, *last.refs())) or find(value) in map(

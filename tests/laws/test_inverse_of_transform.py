@@ -89,11 +89,17 @@ def test_generated_modules_with_open_sizes_come_back_except_for_their_sizes() ->
 
 
 def test_generated_modules_come_back() -> None:
+    covered = 0
     for tree in examples_of(module_trees(), share(10), 3):
-        program = px.import_ep(tree.export())
+        try:
+            program = px.import_ep(tree.export())
+        except torch._dynamo.exc.UncapturedHigherOrderOpError:
+            continue  # the exporter refuses a branch that gets one tensor twice
         if is_covered(program):
             result, original = back(px.transform(program)), px.functionalize(program)
             assert px.alpha_equal(without_sizes(result), without_sizes(original)), tree
+            covered += 1
+    assert covered >= share(4)
 
 
 def test_the_difference_is_that_of_insert_ivals() -> None:

@@ -180,10 +180,8 @@ RELU = op_of(torch.ops.aten.relu.default)
 
 def with_bodies(**bodies: ir.Graph) -> ir.Program:
     """Return a program whose root calls ``body`` with a tensor, a slice and a pair, and runs ``relu`` of the result."""
-    pair = ir.Node("pair", ir.Call(ir.Frame("p"), "pair"), (ir.Ref("x"),))
-    args = (ir.Ref("x"), slice(0, 2), ir.Ref("pair"))
+    args = (ir.Ref("x"), slice(0, 2), (ir.Ref("x"), "text"))
     nodes = (
-        pair,
         ir.Node("c", ir.Call(ir.Frame("m"), "body"), args),
         ir.Node("r", RELU, (ir.Ref("c"),)),
     )
@@ -191,10 +189,9 @@ def with_bodies(**bodies: ir.Graph) -> ir.Program:
     signature = ir.Signature((ir.UserInput(given, "x"),), (ir.UserOutput(),))
     graphs = {
         "": ir.Graph((ir.Input("x"),), nodes, (ir.Ref("r"),)),
-        "pair": ir.Graph((ir.Input("a"),), (), (ir.Ref("a"), "text")),
         **bodies,
     }
-    modules = tuple(ir.Module(path) for path in ("", "m", "m.inner", "p"))
+    modules = tuple(ir.Module(path) for path in ("", "m", "m.inner"))
     return ir.Program.of(graphs, signature=signature, modules=modules)
 
 
@@ -216,7 +213,6 @@ def item(source: str, index: int) -> ir.Node:
 MISUSED: dict[str, dict[str, ir.Graph]] = {
     "a body returns a slice": {"body": body(output=slice(0, 2))},
     "a body returns the slice that it gets": {"body": body(output=ir.Ref("part"))},
-    "a body returns the pair that it gets": {"body": body(output=ir.Ref("pair"))},
     "a body uses the pair as one value": {
         "body": body(ir.Node("y", RELU, (ir.Ref("pair"),)), output=ir.Ref("y"))
     },
