@@ -59,7 +59,7 @@ def changes_sizes(do: Do) -> bool:
     False
     """
     # `detach_` has the tag, but keeps the sizes.
-    target = do.target if type(do) is Op else None
+    target: Any = do.target if type(do) is Op else None
     is_tagged = isinstance(target, OpOverload) and torch.Tag.inplace_view in target.tags
     return is_tagged and target is not torch.ops.aten.detach_.default
 

@@ -136,7 +136,7 @@ def _misused_literal(whole: ProgramIndex, call: Node, seen: set[str]) -> str | N
     todo = [call] if type(call.do) is Call else []
     while todo:
         call = todo.pop()
-        name = call.do.graph
+        [name] = call.callees
         scope = whole.graphs[name]
         passed = {
             formal.name: arg
@@ -148,7 +148,7 @@ def _misused_literal(whole: ProgramIndex, call: Node, seen: set[str]) -> str | N
         seen.add(key)
         for _, node in scope.projections:  # an item of a tuple may be a literal too
             source, item = node.projection or ("", 0)
-            items = passed.get(source)
+            items: Any = passed.get(source)
             is_there = isinstance(items, tuple) and -len(items) <= item < len(items)
             if is_there and type(items[item]) is not Ref:
                 passed[node.name] = items[item]

@@ -6,6 +6,7 @@ import copy
 import warnings
 
 import torch
+from torch._dynamo.exc import UncapturedHigherOrderOpError
 
 import purefx as px
 from purefx.ir.analysis.numbers import SYMBOLIC
@@ -93,7 +94,7 @@ def test_generated_modules_come_back() -> None:
     for tree in examples_of(module_trees(), share(10), 3):
         try:
             program = px.import_ep(tree.export())
-        except torch._dynamo.exc.UncapturedHigherOrderOpError:
+        except UncapturedHigherOrderOpError:
             continue  # the exporter refuses a branch that gets one tensor twice
         if is_covered(program):
             result, original = back(px.transform(program)), px.functionalize(program)
