@@ -203,7 +203,7 @@ class ToyFlow(Flow):
         return Body(name)
 
 
-LARGEST = 64
+LARGEST = 1024
 """More than the number of bodies of a program."""
 
 
