@@ -102,7 +102,7 @@ RULES: tuple[Rule, ...] = (
          advice="pass Body(name) of a graph that returns a tuple"),
     Rule("operands", "the arguments of an operator fit its schema", check_operands,
          advice="follow the schema: a string is a literal, Ref(name) is a value, Items a list, Body(name) a graph"),
-    Rule("results", "no operator uses several results as one value; getitem selects an existing result", check_results,
+    Rule("results", "no operator or call uses several results as one value; getitem selects an existing result", check_results,
          advice="select one result with operator.getitem, counted from 0; change the output of a body and its users together"),
     Rule("packed-values", "the result of purefx.pack goes to modules, bodies and the caller, not to operators", check_packed,
          advice="use the packed leaves: operators take tensors, numbers and containers of them"),
