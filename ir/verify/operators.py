@@ -123,9 +123,9 @@ def check_operands(whole: ProgramIndex) -> Iterator[Finding]:
 
 def _returned_literals(whole: ProgramIndex, scope: GraphIndex) -> Iterator[tuple[str, Arg]]:
     # The results of calls that are literals, by name.
-    results = {node.name for _, node, _ in scope.calls}
-    results.update([node.name for _, node in scope.projections if results & {*node.refs()}])
-    for name in results:
+    calls = dict.fromkeys([node.name for _, node, _ in scope.calls])
+    items = [node.name for _, node in scope.projections if not calls.keys().isdisjoint(node.refs())]
+    for name in [*calls, *items]:
         for origin in origins(whole, scope, Ref(name)):
             if type(origin) not in (Node, Input):
                 yield name, origin

@@ -247,6 +247,20 @@ def test_a_literal_that_reaches_an_operator_through_calls_is_checked(
     assert {violation.rule for violation in found} == {"operands"}, found
 
 
+def test_returned_literals_are_told_in_the_order_of_the_calls() -> None:
+    """Their names in a set would have the order of the hash seed."""
+    names = [f"c{number}" for number in range(5)]
+    calls = [
+        ir.Node(name, ir.Call(ir.Frame("m", number), name)) for number, name in enumerate(names)
+    ]
+    normalized = op_of(torch.ops.aten.batch_norm.default)
+    node = ir.Node("y", normalized, (*map(ir.Ref, names), True, 0.1, 1e-5, False))
+    bodies = {name: ir.Graph((), (), f"text of {name}") for name in names}
+    found = verify(ir.Program.of({"": ir.Graph((), (*calls, node), ()), **bodies}))
+    told = [violation.message for violation in found if violation.rule == "operands"]
+    assert [message.rpartition("text of ")[2][:2] for message in told] == names
+
+
 def test_literals_that_operators_accept_pass_through_calls() -> None:
     chosen = body(item("pair", 0), output=ir.Ref("g"))
     assert verify(with_bodies(body=chosen)) == ()
