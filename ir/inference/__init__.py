@@ -19,6 +19,7 @@ from .results import (
     values_of,
 )
 from .values import (
+    ASSUMED,
     UNKNOWN,
     ExampleValues,
     FakeValues,
@@ -30,7 +31,7 @@ from .values import (
 )
 
 __all__ = [
-    "UNKNOWN", "Border", "CallValues", "ExampleValues", "FakeValues", "Interpreter", "Run", "agrees", "all_agree", "as_tuple",
-    "borders_of", "changes_sizes", "clone_value", "described", "disagreement_of_bodies", "fresh_mode", "has_no_result",
-    "returned_input", "returned_operand", "running", "shown_value", "values_of",
+    "ASSUMED", "UNKNOWN", "Border", "CallValues", "ExampleValues", "FakeValues", "Interpreter", "Run", "agrees", "all_agree",
+    "as_tuple", "borders_of", "changes_sizes", "clone_value", "described", "disagreement_of_bodies", "fresh_mode",
+    "has_no_result", "returned_input", "returned_operand", "running", "shown_value", "values_of",
 ]  # fmt: skip

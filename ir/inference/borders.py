@@ -25,10 +25,14 @@ from ..signature import Range
 from ..torch_private import autocast_is_on, finite, ranges_in
 from .interpreter import Interpreter, Run
 from .results import all_agree, changes_sizes
-from .values import LITERALS, UNKNOWN, ExampleValues, has_open_sizes, sizes_of_inputs
-
-ASSUMED = 2
-"""The smallest size that torch assumes when it traces an open size."""
+from .values import (
+    ASSUMED,
+    LITERALS,
+    UNKNOWN,
+    ExampleValues,
+    has_open_sizes,
+    sizes_of_inputs,
+)
 
 EXAMPLE = 3
 """The number of a data-dependent size that is not at its border."""

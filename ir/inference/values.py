@@ -116,7 +116,7 @@ def has_fake_value(value: Any) -> bool:
 
 
 ASSUMED = 2
-"""The least size that torch assumes when it traces an open one, also where the range starts at 0 or 1."""
+"""The smallest size that torch assumes when it traces an open one, also where the range starts at 0 or 1."""
 
 ATTEMPTS = 256
 """The number of values to try for a symbol; most guards are about remainders and bounds."""

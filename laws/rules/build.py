@@ -19,6 +19,7 @@ from ...ir.arguments import Arg, Body, Items, Ref, thawed
 from ...ir.errors import PurefxError
 from ...ir.expression import Sym
 from ...ir.graph import Call, Frame, Get, Graph, Input, Node, Op
+from ...ir.inference import ASSUMED
 from ...ir.names import Names, join
 from ...ir.operators import op_of
 from ...ir.persistent import pmap
@@ -31,7 +32,7 @@ from ...transforms import infer, lift_state
 from ..evaluate import evaluate, written_state
 from ..law import Case
 from ..purity import seeded
-from ..strategies.flow import ASSUMED, Style, Value, tensor_kind
+from ..strategies.flow import Style, Value, tensor_kind
 from ..strategies.menu import DOING, MENU, MenuFlow
 from ..strategies.recipes import NodeRecipe
 from ..toy import GETITEM, TensorMachine

@@ -15,6 +15,7 @@ import hypothesis.strategies as st
 from attrs import define, evolve, field, frozen
 
 from ...ir.graph import Op
+from ...ir.inference import ASSUMED
 from ...ir.program import Program
 from ...ir.verify import verify
 from ...transforms import Fuel, Transformation
@@ -32,7 +33,6 @@ from ..checking import (
 from ..evaluate import Tolerance
 from ..law import FUEL, GENERIC, Case, Law, Transform, law, memory
 from ..provenance import provenance
-from ..strategies.flow import ASSUMED
 from ..tiers import share
 from ..values import recorded_values
 from .build import KEPT, drawn_around, is_cast, simplest
@@ -97,22 +97,21 @@ def at_small_sizes(hits: Iterable[Instance]) -> list[Case]:
         hits: patterns on operands.
     """
     cases: list[Case] = []
-    for number, hit in enumerate(islice(filter(sizes_to_open, hits), SMALL)):
+    for number, hit in enumerate(islice(filter(has_size_to_open, hits), SMALL)):
         place, least = divmod(number, ASSUMED)
-        place %= len(sizes_to_open(hit))
         case = simplest(hit, dynamic=True, least=least, open=place)
         if case is not None and case.program.constraints.ranges:
             cases.append(case)
     return cases
 
 
-def sizes_to_open(hit: Instance) -> list[int]:
-    """Return the distinct sizes of the operands that a symbol can replace.
+def has_size_to_open(hit: Instance) -> bool:
+    """Return whether an operand has a size that a symbol can replace.
 
     Args:
         hit: a pattern on operands.
     """
-    return sorted({size for _, one in hit.leaves for size in one.value.shape if size > 1})
+    return any(size > 1 for _, operand in hit.leaves for size in operand.value.shape)
 
 
 ADVICE = (

@@ -17,6 +17,7 @@ import torch
 from attrs import frozen
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
+from ...ir.inference import ASSUMED
 from ...ir.names import is_below
 from ...ir.torch_private import FakeTensor, FakeTensorMode
 
@@ -42,9 +43,6 @@ class Kind:
     def __deepcopy__(self, memo: Any) -> Kind:
         return self  # all fake values have one mode
 
-
-ASSUMED = 2
-"""The smallest size that torch assumes when it traces a dynamic one."""
 
 REFUSED = Kind("refused", None)
 """The result of an operator that does not accept its operands."""

@@ -13,8 +13,9 @@ from typing import Any
 
 import torch
 
+from ...ir.inference import ASSUMED
 from ...ir.torch_private import resolve_operator
-from .flow import ASSUMED, Flow, Frames, Kind, Style, Value, combine, infer
+from .flow import Flow, Frames, Kind, Style, Value, combine, infer
 
 Entry = Callable[[Flow, int, int], object]
 

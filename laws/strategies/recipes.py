@@ -16,9 +16,10 @@ from attrs import evolve, field, frozen
 from torch.export.graph_signature import InputKind
 
 from ...ir.expression import Sym
+from ...ir.inference import ASSUMED
 from ...ir.names import is_below
 from ...ir.torch_private import pytree, symbolic_range
-from .flow import ASSUMED, Frames, Kind, number_kind, size, tensor_kind
+from .flow import Frames, Kind, number_kind, size, tensor_kind
 
 Drawn = TypeVar("Drawn")
 

@@ -14,9 +14,10 @@ from attrs import evolve
 
 import purefx as px
 from purefx.ir.importing import import_ep
+from purefx.ir.inference import ASSUMED
 from purefx.laws.law import Case
 from purefx.laws.strategies.exported import build
-from purefx.laws.strategies.recipes import ASSUMED, Recipe, recipes
+from purefx.laws.strategies.recipes import Recipe, recipes
 from purefx.laws.tiers import at_stage, examples_of, share
 from purefx.transforms.simplify import noops
 from tests.laws.deep import Question, questions
