@@ -242,6 +242,9 @@ def functionalize(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
     Other writes (``add_``, ``batch_norm`` in training, a ``copy_`` whose result is read) stay.  Mutations are in the exporter's
     order: before the user outputs, state first, each in the order of the inputs.
 
+    Where the caller gets the copied value itself, it is one value with the mutation afterwards, and the lowered program returns
+    the written tensor for it, as ``ep.module()`` does.
+
     Args:
         program: a flat program that takes its state as inputs.
         fuel: a rewrite is one write that becomes a returned value, the last one first.

@@ -177,6 +177,15 @@ def returns_all(program: Program) -> bool:
     )
 
 
+def returns_no_copied_value(program: Program) -> bool:
+    """Return whether the caller gets no value that is copied into an input, but the written tensor.
+
+    A functional program returns the value for both, and ``inplace_mutations`` gives the caller the written tensor.
+    """
+    copied = {node.refs()[-1] for node in program.main.nodes if node.do == COPY}
+    return copied.isdisjoint(program.main.output_refs())
+
+
 def copies_stand_first(program: Program) -> bool:
     """Return whether each ``copy_`` stands right behind what it waits for, and in the call of that, as one does that was made.
 
@@ -210,6 +219,12 @@ def copies_stand_first(program: Program) -> bool:
     return True
 
 
+def has_copies_as_made(program: Program) -> bool:
+    """Return whether the copies of a program are those that ``inplace_mutations`` would make again."""
+    conditions = (returns_all, copies_stand_first, returns_no_copied_value)
+    return all(condition(program) for condition in conditions)
+
+
 def calls_are_runs(program: Program) -> bool:
     """Return whether the nodes of each module call stand side by side."""
     return is_gathered(program.main.nodes)
@@ -221,8 +236,8 @@ INVERSES: tuple[PairLaw, ...] = (
     _undoes(lift_state, sink_state, "flat", "in place", condition=one_input_a_tensor, where="no tensor is used as two inputs"),
     _undoes(sink_state, lift_state, "sunk", condition=one_input_a_tensor, where="no tensor was used as two inputs"),
     _undoes(functionalize, inplace_mutations, "flat", condition=is_functional, where="nothing is written in place"),
-    _undoes(inplace_mutations, functionalize, "in place", where="every copy can be given back and stands where it is made",
-            condition=lambda program: returns_all(program) and copies_stand_first(program)),
+    _undoes(inplace_mutations, functionalize, "in place", condition=has_copies_as_made,
+            where="every copy can be given back and stands where it is made, and no copied value is a result"),
     _undoes(expand, deduplicate, "flat", "outlined", "tree"),
     _undoes(deduplicate, expand, "deduplicated", "tree"),
     PairLaw("join after split_by_tags", "join undoes split_by_tags, but for second reads and a legal order",

@@ -34,7 +34,7 @@ def test_law(law: PairLaw, stage: Stage) -> None:
         if not law.condition(program):
             continue
         if law.check(Case(program, seed)):
-            show_the_smallest(law, stage)
+            show_the_smallest(law, stage, Case(program, seed))
         spoken += first is None or changes(first, program)
     assert spoken >= 5
 
@@ -44,7 +44,7 @@ def examples_of(law: PairLaw) -> int:
     return share(250) if "functionalize" in law.transformations else EXAMPLES
 
 
-def show_the_smallest(law: PairLaw, stage: Stage) -> None:
+def show_the_smallest(law: PairLaw, stage: Stage, case: Case) -> None:
     """Fail with the smallest program that hypothesis finds; drawing programs anew for every law would take long."""
 
     @settings(
@@ -59,9 +59,8 @@ def show_the_smallest(law: PairLaw, stage: Stage) -> None:
         assert not wrong, "\n".join([*wrong, "on the program", program.text()])
 
     holds()
-    pytest.fail(
-        f"{law.name!r} does not hold on a program of stage {stage!r} that was not found again"
-    )
+    wrong = "\n".join(law.check(case))
+    pytest.fail(f"{law.name!r} does not hold at stage {stage!r}\n{wrong}\n{case.program.text()}")
 
 
 def changes(step: px.Transformation, program: px.Program) -> bool:
