@@ -29,7 +29,7 @@ from .strategies.programs import PASSES, with_tokens
 PREFIX = "purefx-"
 
 
-PROFILES = MappingProxyType({"dev": 0.2, "ci": 1.0, "deep": 20.0})
+PROFILES = MappingProxyType({"dev": 0.2, "ci": 1.0, "deep": 8.0})
 """The number of drawn programs relative to ``ci``: ``dev`` for quick checks, ``ci`` for every change, ``deep`` for nightly runs.
 
 ``ci`` always draws the same programs.
