@@ -239,8 +239,9 @@ def test_a_rule_of_one_operator_is_asked_on_programs() -> None:
 @pytest.mark.parametrize("name", RIGHT)
 def test_a_right_rule_passes(name: str) -> None:
     rule, options = RIGHT[name]
-    report = check_rule(rule, examples=share(6), **options)
-    assert 2 * report.changed >= report.drawn >= share(6) - 2
+    asked = share(6)
+    report = check_rule(rule, examples=asked, **options)
+    assert 2 * report.changed >= report.drawn >= 2 * asked // 3
 
 
 def test_a_rule_that_never_matches_is_no_rule_that_holds() -> None:
