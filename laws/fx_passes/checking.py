@@ -163,9 +163,16 @@ def check_fx_pass(
     """
     __tracebackhide__ = True
     report = survey_pass(
-        a_pass, over=over, contract=contract, tier=tier, examples=examples, seed=seed, programs=programs, around=around,
+        a_pass,
+        over=over,
+        contract=contract,
+        tier=tier,
+        examples=examples,
+        seed=seed,
+        programs=programs,
+        around=around,
         first_only=True,
-    )  # fmt: skip
+    )
     for found in report.findings:
         raise found.error.with_traceback(None) from None
     failed = sum(report.raised.values()) + sum(report.refused.values())
@@ -247,9 +254,16 @@ def survey_pass(
         for errors in by_law(outcome.broken, judge.laws)
     ]
     return PassReport(
-        judge.name, len(cases), outcome.changed, outcome.right, raised, refused, len(own) + tried - len(mine) - len(drawn),
-        tuple(findings), judge.first_raised,
-    )  # fmt: skip
+        judge.name,
+        len(cases),
+        outcome.changed,
+        outcome.right,
+        raised,
+        refused,
+        len(own) + tried - len(mine) - len(drawn),
+        tuple(findings),
+        judge.first_raised,
+    )
 
 
 @cache

@@ -60,9 +60,17 @@ TRACED = 90
 """The maximum number of operands to try."""
 
 VARIED: tuple[dict[str, Any], ...] = (
-    {"feed": "transposed"}, {"dynamic": True}, {"feed": "part"}, {"feed": "expanded"}, {"end": 1, "dynamic": True}, {"end": 1},
-    {"feed": "transposed", "end": 1}, {"feed": "buffer", "end": 3}, {"end": 2}, {"feed": "tied", "end": 4},
-)  # fmt: skip
+    {"feed": "transposed"},
+    {"dynamic": True},
+    {"feed": "part"},
+    {"feed": "expanded"},
+    {"end": 1, "dynamic": True},
+    {"end": 1},
+    {"feed": "transposed", "end": 1},
+    {"feed": "buffer", "end": 3},
+    {"end": 2},
+    {"feed": "tied", "end": 4},
+)
 """Alternating choices for a second small program of each pattern."""
 
 SECONDS = 10.0

@@ -112,12 +112,19 @@ class Tables:
     def node(self, node: Node, effects: NodeEffects | None) -> int:
         """Return the number of the row of a node of a program, valid or not."""
         meta = node.meta if hasattr(node.meta, "get") else EMPTY_META
-        return self.nodes.add((
-            self.text(node.name), KINDS.get(type(node.do), 0), self.text(safely(lambda: action_of(node)) or "nothing"),
-            self.text(safely(lambda: print_node(node))), *self._value(meta), self.text(effects and effects_text(effects)),
-            safely(lambda: tuple([self.text(frame) for frame in node.stack]), ()),
-            safely(lambda: self._callees(node), ()), safely(lambda: self.names(node.refs()), ()),
-        ))  # fmt: skip
+        return self.nodes.add(
+            (
+                self.text(node.name),
+                KINDS.get(type(node.do), 0),
+                self.text(safely(lambda: action_of(node)) or "nothing"),
+                self.text(safely(lambda: print_node(node))),
+                *self._value(meta),
+                self.text(effects and effects_text(effects)),
+                safely(lambda: tuple([self.text(frame) for frame in node.stack]), ()),
+                safely(lambda: self._callees(node), ()),
+                safely(lambda: self.names(node.refs()), ()),
+            )
+        )
 
     def _value(self, meta: Any) -> tuple[Any, ...]:
         value = meta.get("val")
@@ -207,10 +214,16 @@ def _version(program: Program, step: str, tables: Tables) -> dict[str, Any]:
 def _finding(finding: Violation, tables: Tables) -> dict[str, Any]:
     text = tables.text
     return {
-        "rule": text(finding.rule), "message": text(finding.message), "graph": text(finding.graph), "node": text(finding.node),
-        "where": text(finding.where), "context": [text(line) for line in finding.context], "source": text(finding.source),
-        "advice": text(finding.advice or None), "count": finding.count,
-    }  # fmt: skip
+        "rule": text(finding.rule),
+        "message": text(finding.message),
+        "graph": text(finding.graph),
+        "node": text(finding.node),
+        "where": text(finding.where),
+        "context": [text(line) for line in finding.context],
+        "source": text(finding.source),
+        "advice": text(finding.advice or None),
+        "count": finding.count,
+    }
 
 
 def parts_of(program: Program) -> dict[str, Any] | None:
@@ -268,9 +281,13 @@ def effects_text(effects: NodeEffects) -> str | None:
     ('writes x; draws random numbers', None)
     """
     lists = (
-        ("writes", effects.writes), ("writes state", effects.writes_slots), ("reads state", effects.reads_slots),
-        ("may share memory with", effects.aliases), ("is state", effects.aliases_slots), ("completes", effects.completes),
-    )  # fmt: skip
+        ("writes", effects.writes),
+        ("writes state", effects.writes_slots),
+        ("reads state", effects.reads_slots),
+        ("may share memory with", effects.aliases),
+        ("is state", effects.aliases_slots),
+        ("completes", effects.completes),
+    )
     found = [f"{what} {', '.join(map(str, names))}" for what, names in lists if names]
     found += ["draws random numbers"] if effects.random else []
     found += ["in order with others"] if effects.ordered or effects.domains else []

@@ -271,9 +271,17 @@ def _facts(graph: Graph, name: str) -> object:
 
 
 PASSES = (
-    drop_nodes, describe_less, drop_nodes, drop_outputs, open_bodies, bypass_nodes, read_less, use_usual_types, shrink_sizes,
+    drop_nodes,
+    describe_less,
+    drop_nodes,
+    drop_outputs,
+    open_bodies,
+    bypass_nodes,
+    read_less,
+    use_usual_types,
+    shrink_sizes,
     simplify_literals,
-)  # fmt: skip
+)
 """The reductions, repeated in this order until none finds a smaller program.  Those that drop most come first, because tests of
 large programs are slow; nodes are dropped again after metadata that may have kept them."""
 

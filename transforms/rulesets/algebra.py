@@ -108,24 +108,49 @@ def _is_whole(m: Match) -> bool:
     return _is_zero(m) and not m.dtype("x").is_floating_point  # type: ignore[union-attr]
 
 
-ARITHMETIC = RuleSet((
-    named("cast_cast", lambda x, a, b: _cast(_cast(x, a), b), lambda m, x, a, b: _cast(x, b), _is_lossless),
-    named("cast_back", lambda x, a, b: _cast(_cast(x, a), b), lambda m, x, a, b: x.clone(), _is_back),
-    named("cast_to_the_same", lambda x, a: _cast(x, a), lambda m, x, a: x, alike),
-    named("type_as_the_same", lambda x, y: x.type_as(y), lambda m, x, y: x,
-          lambda m: alike(m) and device_of(m.val("x")) == device_of(m.val("y"))),
-    named("neg_neg", lambda x: torch.neg(torch.neg(x)), lambda m, x: x, _is_real),
-    named("not_equal", lambda x, y: torch.logical_not(x == y), lambda m, x, y: x != y),
-    named("equal", lambda x, y: torch.logical_not(x != y), lambda m, x, y: x == y),
-    named("relu_relu", lambda x: torch.relu(torch.relu(x)), lambda m, x: torch.relu(x)),
-    named("abs_neg", lambda x: torch.abs(torch.neg(x)), lambda m, x: torch.abs(x), _is_signed),
-    named("times_one", lambda x, one: any_of(x * one, x / one), lambda m, x, one: x, _is_one),
-    named("minus_zero", lambda x, zero: x - zero, lambda m, x, zero: x, _is_zero),
-    named("plus_zero", lambda x, zero: x + zero, lambda m, x, zero: x, _is_whole),
-    named("where_not", lambda x, a, b: torch.where(torch.logical_not(x), a, b), lambda m, x, a, b: torch.where(x, b, a), lambda m: m.dtype("x") is torch.bool),
-    named("dropout_of_nothing", lambda x, p, train: torch.dropout(x, p, train), lambda m, x, p, train: x,
-          lambda m: m["train"] is False or m["p"] == 0),
-))  # fmt: skip
+ARITHMETIC = RuleSet(
+    (
+        named(
+            "cast_cast",
+            lambda x, a, b: _cast(_cast(x, a), b),
+            lambda m, x, a, b: _cast(x, b),
+            _is_lossless,
+        ),
+        named(
+            "cast_back",
+            lambda x, a, b: _cast(_cast(x, a), b),
+            lambda m, x, a, b: x.clone(),
+            _is_back,
+        ),
+        named("cast_to_the_same", lambda x, a: _cast(x, a), lambda m, x, a: x, alike),
+        named(
+            "type_as_the_same",
+            lambda x, y: x.type_as(y),
+            lambda m, x, y: x,
+            lambda m: alike(m) and device_of(m.val("x")) == device_of(m.val("y")),
+        ),
+        named("neg_neg", lambda x: torch.neg(torch.neg(x)), lambda m, x: x, _is_real),
+        named("not_equal", lambda x, y: torch.logical_not(x == y), lambda m, x, y: x != y),
+        named("equal", lambda x, y: torch.logical_not(x != y), lambda m, x, y: x == y),
+        named("relu_relu", lambda x: torch.relu(torch.relu(x)), lambda m, x: torch.relu(x)),
+        named("abs_neg", lambda x: torch.abs(torch.neg(x)), lambda m, x: torch.abs(x), _is_signed),
+        named("times_one", lambda x, one: any_of(x * one, x / one), lambda m, x, one: x, _is_one),
+        named("minus_zero", lambda x, zero: x - zero, lambda m, x, zero: x, _is_zero),
+        named("plus_zero", lambda x, zero: x + zero, lambda m, x, zero: x, _is_whole),
+        named(
+            "where_not",
+            lambda x, a, b: torch.where(torch.logical_not(x), a, b),
+            lambda m, x, a, b: torch.where(x, b, a),
+            lambda m: m.dtype("x") is torch.bool,
+        ),
+        named(
+            "dropout_of_nothing",
+            lambda x, p, train: torch.dropout(x, p, train),
+            lambda m, x, p, train: x,
+            lambda m: m["train"] is False or m["p"] == 0,
+        ),
+    )
+)
 
 
 # -- matrices -----------------------------------------------------------------------------------------------------------------------
@@ -139,11 +164,22 @@ def _is_linear(m: Match) -> bool:
     return _are_matrices(m) and m.shape("b") == m.shape("w")[:1]  # type: ignore[index]
 
 
-MATRICES = RuleSet((
-    named("mm_linear", lambda x, w: any_of(torch.mm(x, turned(w)), torch.matmul(x, turned(w))),
-          lambda m, x, w: functional.linear(x, w), _are_matrices),
-    named("addmm_linear", lambda b, x, w: torch.addmm(b, x, turned(w)), lambda m, b, x, w: functional.linear(x, w, b), _is_linear),
-))  # fmt: skip
+MATRICES = RuleSet(
+    (
+        named(
+            "mm_linear",
+            lambda x, w: any_of(torch.mm(x, turned(w)), torch.matmul(x, turned(w))),
+            lambda m, x, w: functional.linear(x, w),
+            _are_matrices,
+        ),
+        named(
+            "addmm_linear",
+            lambda b, x, w: torch.addmm(b, x, turned(w)),
+            lambda m, b, x, w: functional.linear(x, w, b),
+            _is_linear,
+        ),
+    )
+)
 
 algebra = shipped(ARITHMETIC + layout + MATRICES)
 """All exact identities."""

@@ -164,18 +164,40 @@ def _layer_norm(x: Any, eps: Any) -> Any:
     return _over_root(centered, any_of(_square(centered).mean([-1], True), variance), eps)
 
 
-NORMS = RuleSet((
-    named("layer_norm", _layer_norm, lambda m, x, eps: functional.layer_norm(x, [x.shape[-1]], None, None, eps), _is_norm),
-    named("layer_norm_weight", lambda x, size, eps, w: functional.layer_norm(x, size, None, None, eps) * w,
-          lambda m, x, size, eps, w: functional.layer_norm(x, size, w, None, eps), lambda m: _of_last(m, "w")),
-    named("layer_norm_bias", lambda x, size, w, eps, b: functional.layer_norm(x, size, w, None, eps) + b,
-          lambda m, x, size, w, eps, b: functional.layer_norm(x, size, w, b, eps),
-          lambda m: m["w"] is not None and _of_last(m, "b")),
-    named("rms_norm", lambda x, eps: _over_root(x, _square(x).mean([-1], True), eps),
-          lambda m, x, eps: aten.rms_norm.default(x, [x.shape[-1]], None, eps), _is_norm),
-    named("rms_norm_weight", lambda x, size, eps, w: aten.rms_norm.default(x, size, None, eps) * w,
-          lambda m, x, size, eps, w: aten.rms_norm.default(x, size, w, eps), lambda m: _of_last(m, "w")),
-))  # fmt: skip
+NORMS = RuleSet(
+    (
+        named(
+            "layer_norm",
+            _layer_norm,
+            lambda m, x, eps: functional.layer_norm(x, [x.shape[-1]], None, None, eps),
+            _is_norm,
+        ),
+        named(
+            "layer_norm_weight",
+            lambda x, size, eps, w: functional.layer_norm(x, size, None, None, eps) * w,
+            lambda m, x, size, eps, w: functional.layer_norm(x, size, w, None, eps),
+            lambda m: _of_last(m, "w"),
+        ),
+        named(
+            "layer_norm_bias",
+            lambda x, size, w, eps, b: functional.layer_norm(x, size, w, None, eps) + b,
+            lambda m, x, size, w, eps, b: functional.layer_norm(x, size, w, b, eps),
+            lambda m: m["w"] is not None and _of_last(m, "b"),
+        ),
+        named(
+            "rms_norm",
+            lambda x, eps: _over_root(x, _square(x).mean([-1], True), eps),
+            lambda m, x, eps: aten.rms_norm.default(x, [x.shape[-1]], None, eps),
+            _is_norm,
+        ),
+        named(
+            "rms_norm_weight",
+            lambda x, size, eps, w: aten.rms_norm.default(x, size, None, eps) * w,
+            lambda m, x, size, eps, w: aten.rms_norm.default(x, size, w, eps),
+            lambda m: _of_last(m, "w"),
+        ),
+    )
+)
 
 
 # -- activations --------------------------------------------------------------------------------------------------------------------
@@ -193,28 +215,84 @@ def _relu6(x: Any) -> Any:
     return any_of(aten.relu6.default(x), torch.clamp(x, 0, 6), aten.hardtanh.default(x, 0, 6))
 
 
-ACTIVATIONS = RuleSet((
-    named("gelu", lambda x, half, one, root: _halved(x, half, torch.erf(x * root) + one),
-          lambda m, x, half, one, root: functional.gelu(x), lambda m: _near(m, half=0.5, one=1, root=0.5**0.5)),
-    named("gelu_over_root", lambda x, half, one, root: _halved(x, half, torch.erf(x / root) + one),
-          lambda m, x, half, one, root: functional.gelu(x), lambda m: _near(m, half=0.5, one=1, root=2**0.5)),
-    named("gelu_tanh", lambda x, half, one, root, c: _halved(x, half, torch.tanh((x + any_of(_cube(x) * c, ((x * c) * x) * x)) * root) + one),
-          lambda m, x, half, one, root, c: functional.gelu(x, approximate="tanh"),
-          lambda m: _near(m, half=0.5, one=1, c=0.044715, root=(2 / math.pi) ** 0.5)),
-    named("sigmoid", lambda x: (torch.exp(torch.neg(x)) + 1).reciprocal(), lambda m, x: torch.sigmoid(x), is_float),
-    named("silu", lambda x: any_of(x * torch.sigmoid(x), x / (torch.exp(torch.neg(x)) + 1)), lambda m, x: functional.silu(x), is_float),
-    named("hardsigmoid", lambda x: _relu6(x + 3) / 6, lambda m, x: functional.hardsigmoid(x), is_float),
-    named("hardswish", lambda x: any_of(x * functional.hardsigmoid(x), (x * _relu6(x + 3)) / 6),
-          lambda m, x: functional.hardswish(x), is_float),
-    named("softplus", lambda x: any_of(torch.log(torch.exp(x) + 1), torch.log1p(torch.exp(x))),
-          lambda m, x: aten.softplus.default(x), is_float),
-    named("leaky_relu", lambda x, by: torch.where(x > 0, x, x * by), lambda m, x, by: aten.leaky_relu.default(x, by),
-          lambda m: is_float(m) and type(m["by"]) in (int, float)),
-    named("elu", lambda x: torch.where(x > 0, x, any_of(torch.exp(x) - 1, torch.expm1(x))), lambda m, x: functional.elu(x), is_float),
-    named("relu6", lambda x: torch.clamp(torch.relu(x), max=6), lambda m, x: aten.relu6.default(x), is_float),
-    named("glu", lambda x, dim: (h := x.chunk(2, dim))[0] * torch.sigmoid(h[1]),
-          lambda m, x, dim: functional.glu(x, dim), lambda m: is_float(m) and _is_even(m)),
-))  # fmt: skip
+ACTIVATIONS = RuleSet(
+    (
+        named(
+            "gelu",
+            lambda x, half, one, root: _halved(x, half, torch.erf(x * root) + one),
+            lambda m, x, half, one, root: functional.gelu(x),
+            lambda m: _near(m, half=0.5, one=1, root=0.5**0.5),
+        ),
+        named(
+            "gelu_over_root",
+            lambda x, half, one, root: _halved(x, half, torch.erf(x / root) + one),
+            lambda m, x, half, one, root: functional.gelu(x),
+            lambda m: _near(m, half=0.5, one=1, root=2**0.5),
+        ),
+        named(
+            "gelu_tanh",
+            lambda x, half, one, root, c: _halved(
+                x, half, torch.tanh((x + any_of(_cube(x) * c, ((x * c) * x) * x)) * root) + one
+            ),
+            lambda m, x, half, one, root, c: functional.gelu(x, approximate="tanh"),
+            lambda m: _near(m, half=0.5, one=1, c=0.044715, root=(2 / math.pi) ** 0.5),
+        ),
+        named(
+            "sigmoid",
+            lambda x: (torch.exp(torch.neg(x)) + 1).reciprocal(),
+            lambda m, x: torch.sigmoid(x),
+            is_float,
+        ),
+        named(
+            "silu",
+            lambda x: any_of(x * torch.sigmoid(x), x / (torch.exp(torch.neg(x)) + 1)),
+            lambda m, x: functional.silu(x),
+            is_float,
+        ),
+        named(
+            "hardsigmoid",
+            lambda x: _relu6(x + 3) / 6,
+            lambda m, x: functional.hardsigmoid(x),
+            is_float,
+        ),
+        named(
+            "hardswish",
+            lambda x: any_of(x * functional.hardsigmoid(x), (x * _relu6(x + 3)) / 6),
+            lambda m, x: functional.hardswish(x),
+            is_float,
+        ),
+        named(
+            "softplus",
+            lambda x: any_of(torch.log(torch.exp(x) + 1), torch.log1p(torch.exp(x))),
+            lambda m, x: aten.softplus.default(x),
+            is_float,
+        ),
+        named(
+            "leaky_relu",
+            lambda x, by: torch.where(x > 0, x, x * by),
+            lambda m, x, by: aten.leaky_relu.default(x, by),
+            lambda m: is_float(m) and type(m["by"]) in (int, float),
+        ),
+        named(
+            "elu",
+            lambda x: torch.where(x > 0, x, any_of(torch.exp(x) - 1, torch.expm1(x))),
+            lambda m, x: functional.elu(x),
+            is_float,
+        ),
+        named(
+            "relu6",
+            lambda x: torch.clamp(torch.relu(x), max=6),
+            lambda m, x: aten.relu6.default(x),
+            is_float,
+        ),
+        named(
+            "glu",
+            lambda x, dim: (h := x.chunk(2, dim))[0] * torch.sigmoid(h[1]),
+            lambda m, x, dim: functional.glu(x, dim),
+            lambda m: is_float(m) and _is_even(m),
+        ),
+    )
+)
 
 
 def _is_even(m: Match) -> bool:
@@ -248,22 +326,62 @@ def _one_dim(m: Match) -> bool:
     return is_float(m) and alike(m) and isinstance(m["dims"], list | tuple) and len(m["dims"]) == 1  # type: ignore[arg-type]
 
 
-REDUCTIONS = RuleSet((
-    named("mean", lambda x, dims, keep, n: torch.sum(x, dims, keep) / n, lambda m, x, dims, keep, n: torch.mean(x, dims, keep), _has_part),
-    named("var", lambda x, dims, keep: torch.mean(_square(x - torch.mean(x, dims, True)), dims, keep),
-          lambda m, x, dims, keep: aten.var.correction(x, dims, correction=0, keepdim=keep), lambda m: is_float(m) and bool(m["dims"])),
-    named("std", lambda x, dims, keep, c: torch.sqrt(aten.var.correction(x, dims, correction=c, keepdim=keep)),
-          lambda m, x, dims, keep, c: aten.std.correction(x, dims, correction=c, keepdim=keep), is_float),
-    named("softmax", _softmax, lambda m, x, dims: torch.softmax(x, dims[0]), _one_dim),
-    named("log_softmax", lambda x, dim: torch.log(torch.softmax(x, dim)), lambda m, x, dim: torch.log_softmax(x, dim), is_float),
-    named("logsumexp", lambda x, dims, keep: torch.log(torch.sum(torch.exp(x), dims, keep)),
-          lambda m, x, dims, keep: torch.logsumexp(x, dims, keep), lambda m: is_float(m) and bool(m["dims"])),
-    named("rsqrt", lambda x: any_of(torch.sqrt(x).reciprocal(), torch.sqrt(x.reciprocal())), lambda m, x: torch.rsqrt(x), is_float),
-    named("log1p", lambda x: torch.log(x + 1), lambda m, x: torch.log1p(x), is_float),
-    named("expm1", lambda x: torch.exp(x) - 1, lambda m, x: torch.expm1(x), is_float),
-    named("linear_bias", lambda x, w, b: functional.linear(x, w, None) + b, lambda m, x, w, b: functional.linear(x, w, b),
-          lambda m: is_float(m) and len(m.shape("w") or ()) == 2 and m.shape("b") == m.shape("w")[:1] and m.dtype("b") == m.dtype("x")),  # type: ignore[index]
-))  # fmt: skip
+REDUCTIONS = RuleSet(
+    (
+        named(
+            "mean",
+            lambda x, dims, keep, n: torch.sum(x, dims, keep) / n,
+            lambda m, x, dims, keep, n: torch.mean(x, dims, keep),
+            _has_part,
+        ),
+        named(
+            "var",
+            lambda x, dims, keep: torch.mean(_square(x - torch.mean(x, dims, True)), dims, keep),
+            lambda m, x, dims, keep: aten.var.correction(x, dims, correction=0, keepdim=keep),
+            lambda m: is_float(m) and bool(m["dims"]),
+        ),
+        named(
+            "std",
+            lambda x, dims, keep, c: torch.sqrt(
+                aten.var.correction(x, dims, correction=c, keepdim=keep)
+            ),
+            lambda m, x, dims, keep, c: aten.std.correction(x, dims, correction=c, keepdim=keep),
+            is_float,
+        ),
+        named("softmax", _softmax, lambda m, x, dims: torch.softmax(x, dims[0]), _one_dim),
+        named(
+            "log_softmax",
+            lambda x, dim: torch.log(torch.softmax(x, dim)),
+            lambda m, x, dim: torch.log_softmax(x, dim),
+            is_float,
+        ),
+        named(
+            "logsumexp",
+            lambda x, dims, keep: torch.log(torch.sum(torch.exp(x), dims, keep)),
+            lambda m, x, dims, keep: torch.logsumexp(x, dims, keep),
+            lambda m: is_float(m) and bool(m["dims"]),
+        ),
+        named(
+            "rsqrt",
+            lambda x: any_of(torch.sqrt(x).reciprocal(), torch.sqrt(x.reciprocal())),
+            lambda m, x: torch.rsqrt(x),
+            is_float,
+        ),
+        named("log1p", lambda x: torch.log(x + 1), lambda m, x: torch.log1p(x), is_float),
+        named("expm1", lambda x: torch.exp(x) - 1, lambda m, x: torch.expm1(x), is_float),
+        named(
+            "linear_bias",
+            lambda x, w, b: functional.linear(x, w, None) + b,
+            lambda m, x, w, b: functional.linear(x, w, b),
+            lambda m: (
+                is_float(m)
+                and len(m.shape("w") or ()) == 2
+                and m.shape("b") == m.shape("w")[:1]  # type: ignore[index]
+                and m.dtype("b") == m.dtype("x")
+            ),
+        ),
+    )
+)
 
 
 fusions = shipped(BATCH_NORMS + NORMS + ACTIVATIONS + REDUCTIONS)

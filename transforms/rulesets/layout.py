@@ -113,27 +113,84 @@ def turned(w: Any) -> Any:
     )
 
 
-DIMENSIONS = RuleSet((
-    named("view_reshape", lambda x, a, b: _any_reshape(any_of(aten.view.default(x, a), x.unsqueeze(a), aten.squeeze.dim(x, a)), b),
-          lambda m, x, a, b: x.reshape(b)),
-    named("view_flatten", lambda x, a: aten.view.default(x, a).flatten(0, -1), lambda m, x, a: x.reshape([-1]),
-          lambda m: all(size != 0 for size in m.shape("x") or (0,))),  # the size of -1 is ambiguous for an empty tensor
-    named("reshape_to_the_same", lambda x, a: _any_reshape(x, a), lambda m, x, a: x, alike),
-    named("flatten_nothing", lambda x, a, b: x.flatten(a, b), lambda m, x, a, b: x, alike),
-    named("transpose_transpose", lambda x, a, b, c, d: x.transpose(a, b).transpose(c, d), lambda m, x, a, b, c, d: x, _is_swapped_back),
-    named("turn_turn", lambda x: turned(turned(x)), lambda m, x: x, lambda m: len(m.shape("x") or ()) == 2),
-    named("permute_permute", lambda x, a, b: x.permute(a).permute(b), lambda m, x, a, b: _twice(x, a, b), _has_rank),
-    named("transpose_permute", lambda x, a, b, c: x.transpose(a, b).permute(c), lambda m, x, a, b, c: _twice(x, _swapped(x, a, b), c), _has_rank),
-    named("permute_transpose", lambda x, a, b, c: x.permute(a).transpose(b, c), lambda m, x, a, b, c: _twice(x, a, _swapped(x, b, c)), _has_rank),
-    named("permute_nothing", lambda x, dims: x.permute(dims), lambda m, x, dims: x, _is_in_order),
-    named("transpose_nothing", lambda x, a, b: x.transpose(a, b), lambda m, x, a, b: x, lambda m: _is_one_dim(m, "a", "b")),
-    named("unsqueeze_squeeze", lambda x, a, b: aten.squeeze.dim(x.unsqueeze(a), b), lambda m, x, a, b: x, lambda m: _is_one_dim(m, "a", "b", 1)),
-    named("squeeze_unsqueeze", lambda x, a, b: aten.squeeze.dim(x, a).unsqueeze(b), lambda m, x, a, b: x,
-          lambda m: alike(m) and _is_one_dim(m, "a", "b")),
-    named("expand_nothing", lambda x, a: x.expand(a), lambda m, x, a: x, alike),
-    named("expand_expand", lambda x, a, b: x.expand(a).expand(b), lambda m, x, a, b: x.expand(b),
-          lambda m: all(type(size) is not int or size >= 0 for size in m["b"])),
-))  # fmt: skip
+DIMENSIONS = RuleSet(
+    (
+        named(
+            "view_reshape",
+            lambda x, a, b: _any_reshape(
+                any_of(aten.view.default(x, a), x.unsqueeze(a), aten.squeeze.dim(x, a)), b
+            ),
+            lambda m, x, a, b: x.reshape(b),
+        ),
+        named(
+            "view_flatten",
+            lambda x, a: aten.view.default(x, a).flatten(0, -1),
+            lambda m, x, a: x.reshape([-1]),
+            # The size of -1 is ambiguous for an empty tensor.
+            lambda m: all(size != 0 for size in m.shape("x") or (0,)),
+        ),
+        named("reshape_to_the_same", lambda x, a: _any_reshape(x, a), lambda m, x, a: x, alike),
+        named("flatten_nothing", lambda x, a, b: x.flatten(a, b), lambda m, x, a, b: x, alike),
+        named(
+            "transpose_transpose",
+            lambda x, a, b, c, d: x.transpose(a, b).transpose(c, d),
+            lambda m, x, a, b, c, d: x,
+            _is_swapped_back,
+        ),
+        named(
+            "turn_turn",
+            lambda x: turned(turned(x)),
+            lambda m, x: x,
+            lambda m: len(m.shape("x") or ()) == 2,
+        ),
+        named(
+            "permute_permute",
+            lambda x, a, b: x.permute(a).permute(b),
+            lambda m, x, a, b: _twice(x, a, b),
+            _has_rank,
+        ),
+        named(
+            "transpose_permute",
+            lambda x, a, b, c: x.transpose(a, b).permute(c),
+            lambda m, x, a, b, c: _twice(x, _swapped(x, a, b), c),
+            _has_rank,
+        ),
+        named(
+            "permute_transpose",
+            lambda x, a, b, c: x.permute(a).transpose(b, c),
+            lambda m, x, a, b, c: _twice(x, a, _swapped(x, b, c)),
+            _has_rank,
+        ),
+        named(
+            "permute_nothing", lambda x, dims: x.permute(dims), lambda m, x, dims: x, _is_in_order
+        ),
+        named(
+            "transpose_nothing",
+            lambda x, a, b: x.transpose(a, b),
+            lambda m, x, a, b: x,
+            lambda m: _is_one_dim(m, "a", "b"),
+        ),
+        named(
+            "unsqueeze_squeeze",
+            lambda x, a, b: aten.squeeze.dim(x.unsqueeze(a), b),
+            lambda m, x, a, b: x,
+            lambda m: _is_one_dim(m, "a", "b", 1),
+        ),
+        named(
+            "squeeze_unsqueeze",
+            lambda x, a, b: aten.squeeze.dim(x, a).unsqueeze(b),
+            lambda m, x, a, b: x,
+            lambda m: alike(m) and _is_one_dim(m, "a", "b"),
+        ),
+        named("expand_nothing", lambda x, a: x.expand(a), lambda m, x, a: x, alike),
+        named(
+            "expand_expand",
+            lambda x, a, b: x.expand(a).expand(b),
+            lambda m, x, a, b: x.expand(b),
+            lambda m: all(type(size) is not int or size >= 0 for size in m["b"]),
+        ),
+    )
+)
 
 
 def _is_one_dim(m: Match, one: str, other: str, more: int = 0) -> bool:
@@ -172,15 +229,25 @@ def cat_cat(m: Match) -> Any:
     return torch.cat(parts, dim) if len(parts) > len(m.arguments["tensors"]) else None
 
 
-PARTS = RuleSet((
-    *[_rejoined(count, name) for count in (2, 3, 4) for name in CUTS],
-    named("cat_of_one", lambda x, dim: torch.cat([x], dim), lambda m, x, dim: x, alike),
-    named("slice_of_all", lambda x, d, a, b, step: aten.slice.Tensor(x, d, a, b, step), lambda m, x, d, a, b, step: x,
-          lambda m: m["step"] == 1 and alike(m)),
-    named("clone_clone", lambda x, how: torch.clone(torch.clone(x), memory_format=how), lambda m, x, how: torch.clone(x, memory_format=how)),
-    named("alias", lambda x: aten.alias.default(x), lambda m, x: x),
-    cat_cat,
-))  # fmt: skip
+PARTS = RuleSet(
+    (
+        *[_rejoined(count, name) for count in (2, 3, 4) for name in CUTS],
+        named("cat_of_one", lambda x, dim: torch.cat([x], dim), lambda m, x, dim: x, alike),
+        named(
+            "slice_of_all",
+            lambda x, d, a, b, step: aten.slice.Tensor(x, d, a, b, step),
+            lambda m, x, d, a, b, step: x,
+            lambda m: m["step"] == 1 and alike(m),
+        ),
+        named(
+            "clone_clone",
+            lambda x, how: torch.clone(torch.clone(x), memory_format=how),
+            lambda m, x, how: torch.clone(x, memory_format=how),
+        ),
+        named("alias", lambda x: aten.alias.default(x), lambda m, x: x),
+        cat_cat,
+    )
+)
 
 layout = DIMENSIONS + PARTS
 """All layout identities."""
