@@ -125,6 +125,29 @@ def test_bodies_with_calls_that_stay_flat_are_equal_only_if_the_calls_are() -> N
     )
 
 
+@pytest.mark.filterwarnings("ignore::purefx.errors.FlatCallWarning")
+def test_a_program_whose_calls_all_stay_flat_is_not_outlined() -> None:
+    program = tree("""
+        graph @""(x) {
+          p = aten.neg.default(x)  in a
+          c = higher_order.cond(p, @$then, @$other, (p,))
+          r = operator.getitem(c, 0)
+          q = aten.mul.Tensor(p, r)  in a
+          return (q,)
+        }
+        graph @$then(p) {
+          n = aten.neg.default(p)
+          return (n,)
+        }
+        graph @$other(p) {
+          n = aten.neg.default(p)
+          return (n,)
+        }
+    """)
+    assert fused_faults(program, STEPS, TOGETHER) == []
+    assert [step.name for step in TOGETHER(program).trail] == ["deduplicate"]
+
+
 def test_the_default_pipeline_is_its_steps() -> None:
     for program in imported()[:: len(px.DEFAULT) + 1]:
         assert fused_faults(check(program), px.DEFAULT, px.transform) == []

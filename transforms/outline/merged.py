@@ -42,7 +42,10 @@ def outlined_and_deduplicated(program: Program) -> Program:
     walk = walked(program)
     merging = _Merging(walk) if _is_plain(walk) else None
     if merging is None or not merging.applies:
-        return deduplicate(outline.with_step(program, walk.program()))
+        outlined = walk.program()
+        if outlined is not program:
+            outlined = outline.with_step(program, outlined)
+        return deduplicate(outlined)
     graphs = merging.graphs()
     for scope in walk.scopes:
         scope.parent = None  # without these cycles the walk is freed at once
@@ -69,7 +72,7 @@ def outlined_like(program: Program, flat: Program) -> Program:
 def _is_plain(walk: Walk) -> bool:
     frames = [scope.frame for scope in walk.scopes[1:]]
     calls = any(type(node.do) is Call for node in walk.source.main.callers)
-    if walk.flat or calls or len(frames) != len(set(frames)):
+    if not frames or walk.flat or calls or len(frames) != len(set(frames)):
         return False
     return walk.bodies is None or placed(walk.source) <= {walk.source.root}
 
