@@ -154,6 +154,20 @@ class Node(Value, Displayed):
     stack: Stack = ()
     meta: Meta = field(default=EMPTY_META, eq=False, repr=False)
 
+    @property
+    def op_name(self) -> str:
+        """The name of its operator; "" for a call or a read.
+
+        >>> Node("y", Op("toy.neg")).op_name, Node("w", Get("weight")).op_name
+        ('toy.neg', '')
+        """
+        return self.do.name if type(self.do) is Op else ""
+
+    @property
+    def bodies(self) -> list[str]:
+        """The ids of the graphs that it passes to its operator, in order, repeats kept."""
+        return bodies_in(self.args, self.kwargs)
+
     def refs(self) -> list[str]:
         """Return the names of the used values, in order, repeats kept."""
         return refs_in(self.args, self.kwargs)
@@ -165,7 +179,7 @@ class Node(Value, Displayed):
         >>> Node("y", Op("operator.getitem"), (Ref("x"), 1)).projection
         ('x', 1)
         """
-        if type(self.do) is not Op or self.do.name != "operator.getitem" or len(self.args) != 2:
+        if self.op_name != "operator.getitem" or len(self.args) != 2:
             return None
         whole, index = self.args
         return (whole.name, index) if type(whole) is Ref and type(index) is int else None
@@ -173,7 +187,7 @@ class Node(Value, Displayed):
     @property
     def callees(self) -> list[str]:
         """The ids of the graphs that it calls or passes to its operator, in order, repeats kept."""
-        return [self.do.graph] if type(self.do) is Call else bodies_in(self.args, self.kwargs)
+        return [self.do.graph] if type(self.do) is Call else self.bodies
 
     def evolve(
         self,

@@ -39,7 +39,7 @@ def is_boundary(node: Node) -> bool:
     >>> is_boundary(Node("t", TAKES)), is_boundary(Node("y", Op("toy.neg")))
     (True, False)
     """
-    return type(node.do) is Op and node.do.name in _NAMES
+    return node.op_name in _NAMES
 
 
 def user_stack(node: Node) -> Stack:
@@ -49,7 +49,7 @@ def user_stack(node: Node) -> Stack:
     >>> user_stack(Node("t", TAKES, (), (), (Frame("a"), Frame("a.b"))))
     (Frame(path='a', call=0),)
     """
-    return node.stack[:-1] if type(node.do) is Op and node.do.name == TAKES.name else node.stack
+    return node.stack[:-1] if node.op_name == TAKES.name else node.stack
 
 
 def pack(leaves: Sequence[Any], spec: Any) -> Any:
@@ -144,7 +144,7 @@ def is_module_call(node: Node) -> bool:
     >>> is_module_call(Node("y", CALL_MODULE)), is_module_call(Node("y", Op("toy.neg")))
     (True, False)
     """
-    return type(node.do) is Op and node.do.name in CALLS
+    return node.op_name in CALLS
 
 
 def read_modules(nodes: tuple[Node, ...]) -> Mapping[str, str]:

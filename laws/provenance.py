@@ -105,7 +105,7 @@ def _misled(before: Program, after: Program) -> Iterator[str]:
     right, wrong = set[Origin](), dict[Origin, str]()
     for node in after.main.nodes:
         for one in _same(node):
-            if type(node.do) is Op and node.do.name == one.op != GETITEM.name and one in were:
+            if node.op_name == one.op != GETITEM.name and one in were:
                 odd = [_odd(old, was, new, node) for was in were[one]]
                 if "" in odd:
                     right.add(one)

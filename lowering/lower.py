@@ -205,7 +205,7 @@ def _into_parameter(node: Node) -> Node:
 
 def _copies_into_state(graph: Graph) -> dict[str, str]:
     # The slot that each copy into state writes, by node name.
-    copies = [node for node in graph.nodes if type(node.do) is Op and node.do.name == COPY]
+    copies = [node for node in graph.nodes if node.op_name == COPY]
     reads = (
         {node.name: node.do.slot for node in graph.nodes if type(node.do) is Get} if copies else {}
     )

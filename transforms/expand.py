@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 
 from attrs import define
 
-from ..ir.arguments import Arg, Body, bodies_in
+from ..ir.arguments import Arg, Body
 from ..ir.calls.call_graph import times_called
 from ..ir.calls.parts import part_names
 from ..ir.errors import UnsupportedProgram
@@ -218,7 +218,7 @@ class _Expansion:
         return node.evolve(do=Call(Frame(call.instance.path, frame.call), name))
 
     def _operator(self, node: Node, level: _Level) -> Node:
-        sources = bodies_in(node.args, node.kwargs)
+        sources = node.bodies
         opened = [
             (source, source if source in self.keep else self._id(source, source))
             for source in sources

@@ -214,7 +214,7 @@ def is_layout_observed(
         if is_changed(here.name):
             return True
         for user in users(here.name):
-            if type(user.do) is Op and user.do.name in STRIDED:
+            if user.op_name in STRIDED:
                 return True
             if user.name not in seen and (
                 is_view(user) or _layout(user.meta.get("val")) == _layout(here.meta.get("val"))

@@ -100,7 +100,7 @@ def _by_operator(node: Node, known: Collection[str]) -> bool:
         return bool(returns) and all(_kind(part.type) in SCHEMA_KINDS for part in returns)
     refs = node.refs()
     return (
-        bool(refs) and node.do.name.startswith(OF_NUMBERS) and all(name in known for name in refs)
+        bool(refs) and node.op_name.startswith(OF_NUMBERS) and all(name in known for name in refs)
     )
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 from attrs import evolve
 
-from ..arguments import bodies_in
 from ..graph import Call, Frame, Node, Op
 from ..names import join, way_to
 from ..program import CallSignature, Program
@@ -37,11 +36,7 @@ def bodies_run_by(node: Node) -> Sequence[str]:
     >>> bodies_run_by(Node("y", Call(Frame("mlp"), "body")))
     ()
     """
-    return (
-        bodies_in(node.args, node.kwargs)
-        if type(node.do) is Op and node.do.effects.through_bodies
-        else ()
-    )
+    return node.bodies if type(node.do) is Op and node.do.effects.through_bodies else ()
 
 
 def called_at(node: Node, path: str) -> list[Instance]:
@@ -57,7 +52,7 @@ def called_at(node: Node, path: str) -> list[Instance]:
     do = node.do
     if type(do) is Call:
         return [(do.graph, join(path, do.instance.path))]
-    return [(body, path) for body in bodies_in(node.args, node.kwargs)]
+    return [(body, path) for body in node.bodies]
 
 
 def inner_instances(program: Program, place: Instance) -> list[Instance]:

@@ -14,7 +14,7 @@ from attrs import frozen
 from ..arguments import Arg, Ref
 from ..effects.resolved import item_of
 from ..errors import SwapError
-from ..graph import Call, Graph, Node, Op
+from ..graph import Call, Graph, Node
 from ..inference import returned_input
 from ..own_operators import GIVES, TAKES, is_boundary
 from ..program import CallSignature, Program
@@ -62,9 +62,7 @@ def conventions(program: Program) -> dict[str, Convention]:
 
 def _convention(graph: Graph, signature: CallSignature) -> Convention | None:
     boundaries = {
-        node.do.name: node
-        for node in graph.nodes
-        if type(node.do) is Op and not node.stack and is_boundary(node)
+        node.op_name: node for node in graph.nodes if not node.stack and is_boundary(node)
     }
     if len(boundaries) < 2:
         return None  # a piece of a call that was cut

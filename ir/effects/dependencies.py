@@ -93,7 +93,7 @@ def _guard_edges(graph: Graph, effects: list[NodeEffects], edges: list[set[int]]
             or node_effect.domains
         ):
             edges[index].add(guard)
-        if type(node.do) is Op and node.do.name == CALL_GUARDS.name:
+        if node.op_name == CALL_GUARDS.name:
             guard = index
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from attrs import evolve
 
-from ..arguments import Body, bodies_in, refs_in
+from ..arguments import Body, refs_in
 from ..graph import Call, Get, Graph, Node, Op
 from ..names import FROM_ROOT, join, nested
 from ..program import Program
@@ -403,7 +403,7 @@ PASSING = frozenset({
 def _of_bodies(
     node: Node, do: Op, program: Program, summaries: dict[str, NodeEffects]
 ) -> NodeEffects:
-    bodies, refs = bodies_in(node.args, node.kwargs), tuple(dict.fromkeys(node.refs()))
+    bodies, refs = node.bodies, tuple(dict.fromkeys(node.refs()))
     if (
         do.name in PASSING
         and do.effects == Effects(through_bodies=True)

@@ -13,7 +13,7 @@ from typing import Any
 from attrs import evolve
 from torch.export.graph_signature import ConstantArgument
 
-from ..arguments import Arg, Ref, bodies_in
+from ..arguments import Arg, Ref
 from ..effects.resolved import PASSING
 from ..errors import UnsupportedProgram
 from ..graph import Frame, Graph, Node, Op, Stack, common_prefix
@@ -54,7 +54,7 @@ def _without_tracepoints(graph: Graph) -> Graph:
     marked: dict[str, tuple[Arg, ...]] = {}
     for node in graph.nodes:
         whole, index = node.projection or ("", 0)
-        if type(node.do) is Op and node.do.name == TRACEPOINT:
+        if node.op_name == TRACEPOINT:
             marked[node.name] = node.args
             edit.erase(node.name)
         elif whole in marked:
@@ -63,11 +63,7 @@ def _without_tracepoints(graph: Graph) -> Graph:
 
 
 def _bodies(node: Node) -> list[str]:
-    return (
-        bodies_in(node.args, node.kwargs)
-        if type(node.do) is Op and node.do.effects.through_bodies
-        else []
-    )
+    return node.bodies if type(node.do) is Op and node.do.effects.through_bodies else []
 
 
 def _with_regions_placed(
@@ -78,7 +74,7 @@ def _with_regions_placed(
     nodes: list[Node] = []
     for node in graph.nodes:
         whole, _ = node.projection or ("", 0)
-        if type(node.do) is Op and node.do.name in REGIONS:
+        if node.op_name in REGIONS:
             inner = [
                 (name, part)
                 for name in _bodies(node)

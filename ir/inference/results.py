@@ -285,7 +285,7 @@ def disagreement_of_bodies(node: Node, graphs: Mapping[str, Graph]) -> str | Non
 
 
 def _disagreement_of_branches(node: Node, graphs: Mapping[str, Graph]) -> str | None:
-    branches = node.args[BRANCHES[node.do.name]] if node.do.name in BRANCHES else ()  # type: ignore[union-attr]
+    branches = node.args[BRANCHES[node.op_name]] if node.op_name in BRANCHES else ()
     names = [arg.graph for arg in branches if type(arg) is Body]
     known = [(f"the branch {name!r} returns", _results(graphs[name])) for name in names]
     # An operator can merge two sizes into a dynamic one.
@@ -301,7 +301,7 @@ def _disagreement_of_branches(node: Node, graphs: Mapping[str, Graph]) -> str | 
 
 
 def _disagreement_of_carry(node: Node, graphs: Mapping[str, Graph]) -> str | None:
-    body_at, first_at = CARRIES.get(node.do.name, (0, 0))  # type: ignore[union-attr]
+    body_at, first_at = CARRIES.get(node.op_name, (0, 0))
     if first_at == 0 or type(body := node.args[body_at]) is not Body:
         return None
     graph, first = graphs[body.graph], node.args[first_at]

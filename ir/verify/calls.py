@@ -145,7 +145,7 @@ def origins(whole: ProgramIndex, scope: GraphIndex, arg: Any) -> Iterator[Any]:
         maker = scope.graph.by_name.get(source, node)
         if type(maker.do) is not Call:
             yield node
-            if type(node.do) is Op and node.do.name == PACK.name:
+            if node.op_name == PACK.name:
                 todo.extend((scope, leaf) for leaf in node.args[:1])
             continue
         body = whole.graphs[maker.do.graph]
@@ -214,8 +214,8 @@ def check_bodies(whole: ProgramIndex) -> Iterator[Finding]:
     """Find arguments in the place of a body that are no graphs, and bodies of operators that do not return values."""
     for scope in whole.graphs.values():
         for index, node in enumerate(scope.graph.nodes):
-            if type(node.do) is Op and node.do.name.startswith(HIGHER):
-                for fault in _body_faults(node, node.do.name):
+            if node.op_name.startswith(HIGHER):
+                for fault in _body_faults(node, node.op_name):
                     yield scope.at(index, fault)
         for index, callee in scope.callees:
             output = whole.graphs[callee].graph.output
@@ -290,7 +290,7 @@ def _boundary_fault(
     node: Node, signature: CallSignature | None, scope: GraphIndex, *, second: bool
 ) -> str | None:
     where, stack = str(node.stack[-1]) if node.stack else "this body", node.stack
-    takes = type(node.do) is Op and node.do.name == TAKES.name
+    takes = node.op_name == TAKES.name
     if signature is None:
         return f"it names the leaves of {where}, which program.call_signatures does not contain"
     if second:

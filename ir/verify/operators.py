@@ -368,7 +368,7 @@ def check_packed(whole: ProgramIndex) -> Iterator[Finding]:
                 type(node.do) is not Op
                 or is_module_call(node)
                 or is_boundary(node)
-                or node.do.name in (PACK.name, UNPACK.name)
+                or node.op_name in (PACK.name, UNPACK.name)
             ):
                 continue
             for name in node.refs():
@@ -389,12 +389,7 @@ def check_packed(whole: ProgramIndex) -> Iterator[Finding]:
 
 def _is_object(origin: Any) -> bool:
     # Whether a node makes an object of another type than Python's containers, or contains one.
-    is_packed = (
-        type(origin) is Node
-        and type(origin.do) is Op
-        and origin.do.name == PACK.name
-        and len(origin.args) == 2
-    )
+    is_packed = type(origin) is Node and origin.op_name == PACK.name and len(origin.args) == 2
     return is_packed and _has_object(origin.args[1])
 
 

@@ -13,7 +13,6 @@ from attrs import evolve, field, frozen
 from attrs.validators import in_
 
 from ...ir.effects.resolved import node_effects
-from ...ir.graph import Op
 from ...ir.program import Program
 from ...ir.signature import InputMutation, StateInput, StateMutation, TensorType, UserInput
 from ...ir.state import State
@@ -103,7 +102,7 @@ class Contract:
         )
         for graph in map(program.graphs.__getitem__, program.order):
             for node, effects in zip(graph.nodes, node_effects(program, graph), strict=True):
-                name = node.do.name if isinstance(node.do, Op) else ""
+                name = node.op_name
                 place = TRAINS.get(name, len(node.args))
                 trains = name in ALWAYS_TRAINS or node.args[place : place + 1] == (True,)
                 is_view = name not in ("", "operator.getitem") and (

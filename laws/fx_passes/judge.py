@@ -366,9 +366,7 @@ def asserted(program: Program, calls: Sequence[Sequence[Any]]) -> list[str]:
     >>> asserted(Program.of({"": Graph((), (), ())}), [()])
     []
     """
-    nodes = [
-        node for _, node in program.nodes() if type(node.do) is Op and ASSERTION.match(node.do.name)
-    ]
+    nodes = [node for _, node in program.nodes() if ASSERTION.match(node.op_name)]
     may_fail = [node for node in nodes if node.args[:1] != (True,)]
     observed: dict[str, None] = {}
 

@@ -154,9 +154,8 @@ def asserted(node: Node) -> tuple[Arg, ...]:
     Args:
         node: a call of an operator.
     """
-    assert type(node.do) is Op
     kwargs = dict(node.kwargs)
-    is_one = node.do.name == ASSERTION and len(node.args) == 1 and tuple(kwargs) == ASSERTED
+    is_one = node.op_name == ASSERTION and len(node.args) == 1 and tuple(kwargs) == ASSERTED
     return (*node.args, *kwargs.values()) if is_one else ()
 
 

@@ -129,9 +129,9 @@ def _source(function: Callable[..., Any]) -> str:
 def _flat(program: Program) -> Program:
     flat = sink_state(inplace_mutations(remove_effect_tokens(inline(join(program)))))
     for _, node in flat.nodes():
-        if type(node.do) is Op and node.do.name.startswith("purefx.") and not is_boundary(node):
+        if node.op_name.startswith("purefx.") and not is_boundary(node):
             raise UnsupportedProgram(
-                f"{node.do.name} has no counterpart in torch.fx; reduce the program first, px.minimize(...)"
+                f"{node.op_name} has no counterpart in torch.fx; reduce the program first, px.minimize(...)"
             )
     if any(type(spec) is not UserOutput for spec in flat.signature.outputs):
         raise UnsupportedProgram(

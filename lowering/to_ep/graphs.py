@@ -13,7 +13,7 @@ import torch.fx
 from attrs import Factory, evolve, frozen
 
 from ...ir.analysis.numbers import SYMBOLIC
-from ...ir.arguments import TREES, Arg, Body, Items, Ref, bodies_in, thawed
+from ...ir.arguments import TREES, Arg, Body, Items, Ref, thawed
 from ...ir.calls.call_graph import call_counts
 from ...ir.calls.parts import first_paths
 from ...ir.errors import UnsupportedProgram
@@ -245,10 +245,8 @@ class _Work:
 
     def _attach_bodies(self, node: Node) -> None:
         stack = self.maker.metas.absolute(self.base, node.stack)
-        self._place = (
-            () if type(node.do) is Op and node.do.name == "higher_order.invoke_subgraph" else stack
-        )
-        for body in bodies_in(node.args, node.kwargs):
+        self._place = () if node.op_name == "higher_order.invoke_subgraph" else stack
+        for body in node.bodies:
             if (body, self._place) not in self._readers:
                 operands = [self._fake(part) for part in _operands(node.args)]
                 wanted = body.rpartition(".")[2].lstrip("$")
@@ -320,8 +318,7 @@ class Values(FakeValues):
         """Return the fake value of an input of an operator's body: its own, or that of the operand."""
         if "val" in formal.meta and self.is_ours(formal.meta["val"]):
             return formal.meta["val"]
-        assert type(owner.do) is Op
-        if operand is None or owner.do.name.rpartition(".")[2] in SLICING:
+        if operand is None or owner.op_name.rpartition(".")[2] in SLICING:
             raise UnsupportedProgram(
                 f"{place_of(owner)}: the input {formal.name!r} of its body has no fake value, and the operands do not "
                 f"determine it; set its meta['val']"

@@ -15,7 +15,7 @@ from attrs import evolve
 
 from ...ir.arguments import Arg, Ref
 from ...ir.errors import ArgumentError, UnsupportedProgram
-from ...ir.graph import Graph, Input, Node, Op, place_of
+from ...ir.graph import Graph, Input, Node, place_of
 from ...ir.program import Program
 from ...ir.signature import (
     GIVEN,
@@ -104,10 +104,10 @@ capture others instead."""
 
 def _check_operators(program: Program) -> None:
     for node in program.main.nodes:
-        if type(node.do) is Op and node.do.name in BY_GRADIENT_MODE:
+        if node.op_name in BY_GRADIENT_MODE:
             raise UnsupportedProgram(
-                f"{place_of(node)}: {node.do.name} saves values for its backward only if gradients are on, which they are not "
-                f"inside an autograd node; capture the program {BY_GRADIENT_MODE[node.do.name]}"
+                f"{place_of(node)}: {node.op_name} saves values for its backward only if gradients are on, which they are not "
+                f"inside an autograd node; capture the program {BY_GRADIENT_MODE[node.op_name]}"
             )
 
 
@@ -261,9 +261,9 @@ def _from_seed(program: Program, loss: str, tangent: Input) -> Graph | None:
 
 def _is_one_like(node: Node, loss: str) -> bool:
     # Ones with the shape and dtype of the loss.
-    if type(node.do) is not Op or node.args[:1] != (Ref(loss),):
+    if node.args[:1] != (Ref(loss),):
         return False
-    number = {"aten.full_like.default": (1,), "aten.ones_like.default": ()}.get(node.do.name)
+    number = {"aten.full_like.default": (1,), "aten.ones_like.default": ()}.get(node.op_name)
     retyped = any(
         value is not None for key, value in node.kwargs if key in ("dtype", "device", "layout")
     )

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 
 from purefx.ir.analysis.history import action_of
-from purefx.ir.arguments import bodies_in
 from purefx.ir.calls.call_graph import times_called
 from purefx.ir.effects.declared import NodeEffects
 from purefx.ir.effects.resolved import program_effects
@@ -134,7 +133,7 @@ class Tables:
         # The graphs that it runs, each with the path of the called module; bodies of operators run in place.
         if type(node.do) is Call:
             return ((self.text(node.do.graph), self.text(node.do.instance.path)),)
-        return tuple([(self.text(name), -1) for name in bodies_in(node.args, node.kwargs)])
+        return tuple([(self.text(name), -1) for name in node.bodies])
 
 
 def gather(program: Program, *, before: Program | None = None) -> dict[str, Any]:

@@ -150,7 +150,7 @@ def moved_program(
 
 def _moved_node(node: Node, devices: Devices, meta: Meta) -> Node:
     args, kwargs = devices.argument(node.args), devices.argument(node.kwargs)
-    if type(node.do) is Op and node.do.name in WITH_DEVICE_TYPE and type(args[0]) is str:
+    if node.op_name in WITH_DEVICE_TYPE and type(args[0]) is str:
         args = (_autocast_device(node.name, args[0], devices), *args[1:])
     elif type(node.do) is Op and _makes_tensors(node.do.target):
         # The default device is the CPU, the only one with pinned memory.

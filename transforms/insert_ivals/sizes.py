@@ -83,7 +83,7 @@ def _sizes(nodes: tuple[Node, ...]) -> dict[str, Node]:
     for node in nodes:
         if isinstance(node.meta.get("val"), SYMBOLIC) and _is_plain(node):
             first = node.args[0] if node.args else None
-            reads_size = node.do.name == SIZE.name and type(first) is Ref  # type: ignore[union-attr]
+            reads_size = node.op_name == SIZE.name and type(first) is Ref
             if reads_size or all(name in found for name in node.refs()):
                 found[node.name] = node
     return found
@@ -209,7 +209,7 @@ class Sizes:
             node, value = self.numbers[part], self.values[part]
             if node.stack == scope and self.made[part][0] < at:
                 continue  # already there
-            is_size = node.do.name == SIZE.name  # type: ignore[union-attr]
+            is_size = node.op_name == SIZE.name
             may_read = is_size or (read and bool(node.refs()))
             place = self._place(part, frame, at, multiples=read) if may_read else None
             if place is None and is_size:

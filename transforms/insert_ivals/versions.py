@@ -42,11 +42,11 @@ class Leaves:
         self.takes: dict[Frame, tuple[str, ...]] = {}
         self.gives: dict[Frame, frozenset[str]] = {}
         for node in program.main.nodes:
-            if type(node.do) is Op and node.stack and node.stack[-1] in program.call_signatures:
+            if node.stack and node.stack[-1] in program.call_signatures:
                 names = [leaf.name for leaf in node.args if type(leaf) is Ref]
-                if node.do.name == TAKES.name:
+                if node.op_name == TAKES.name:
                     self.takes[node.stack[-1]] = tuple(names)
-                elif node.do.name == GIVES.name:
+                elif node.op_name == GIVES.name:
                     self.gives[node.stack[-1]] = frozenset(names)
 
     def hides(self, name: str, made: Stack, user: Stack) -> bool:
@@ -118,10 +118,7 @@ def chains(program: Program) -> list[Chain]:
 
 def _is_copy(node: Node) -> bool:
     return (
-        type(node.do) is Op
-        and node.do.name == COPY
-        and len(node.args) == 2
-        and all(type(arg) is Ref for arg in node.args)
+        node.op_name == COPY and len(node.args) == 2 and all(type(arg) is Ref for arg in node.args)
     )
 
 
@@ -198,7 +195,7 @@ class _Walk:
         node = self.by_name[name]
         operator = self._operator(node)
         index = node.projection[1] if node.projection is not None else None
-        return (operator.do.name if operator is not None and type(operator.do) is Op else "", index)
+        return (operator.op_name if operator is not None else "", index)
 
 
 def _written_by(node: Node) -> Effects | None:
@@ -290,8 +287,8 @@ class _Objects:
         """Replace a use of a value by an argument that is the same object, if the calls that hide the value take it."""
         made = self.graph.by_name[name].stack
         giving = self._giving(name, made, stack)
-        user = self.graph.nodes[number].do if number < len(self.graph.nodes) else None
-        if type(user) is Op and user.name == GIVES.name:
+        user = self.graph.nodes[number] if number < len(self.graph.nodes) else None
+        if user is not None and user.op_name == GIVES.name:
             giving = giving or stack
         found = self._object(name, giving or stack)
         if giving and not self._is_inside(found, giving):

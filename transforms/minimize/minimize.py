@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import torch
 from attrs import evolve, field, frozen
 
-from ...ir.arguments import Body, Items, Ref, bodies_in
+from ...ir.arguments import Body, Items, Ref
 from ...ir.graph import Call, Frame, Get, Graph, Input, Node, Op
 from ...ir.own_operators import is_boundary
 from ...ir.persistent import pmap
@@ -179,7 +179,7 @@ def open_bodies(search: Search) -> None:
             "inline all calls", lambda program: claiming_less(inline(program)), larger=True
         )
     for node in search.program.main.callers:
-        for body in dict.fromkeys(bodies_in(node.args, node.kwargs)):
+        for body in dict.fromkeys(node.bodies):
             step = f"replace {node.name} by {body}"
             search.offer(
                 step,

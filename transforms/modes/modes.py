@@ -54,16 +54,7 @@ def is_op(node: Node, *ops: Op) -> bool:
     >>> is_op(Node("y", SET_GRAD, (False,)), SET_GRAD, ENTER), is_op(Node("y", Op("toy.neg")), SET_GRAD)
     (True, False)
     """
-    return name_of(node) in [op.name for op in ops]
-
-
-def name_of(node: Node) -> str:
-    """Return the name of the operator of a node; "" for calls and reads.
-
-    >>> name_of(Node("y", Op("toy.neg")))
-    'toy.neg'
-    """
-    return node.do.name if type(node.do) is Op else ""
+    return node.op_name in [op.name for op in ops]
 
 
 def wrapped(node: Node) -> str | None:
@@ -72,7 +63,7 @@ def wrapped(node: Node) -> str | None:
     >>> wrapped(Node("y", WITH_GRAD, (False, Body("inner")))), wrapped(Node("y", SET_GRAD, (False,)))
     ('inner', None)
     """
-    place = BODY_AT.get(name_of(node))
+    place = BODY_AT.get(node.op_name)
     if (
         place is None
         or node.kwargs
@@ -136,7 +127,7 @@ class Modes:
     def _after(self, node: Node, mode: Any) -> Any:
         if is_op(node, SET_GRAD):
             return node.args[0] if len(node.args) == 1 and type(node.args[0]) is bool else None
-        if type(node.do) is Op and "inference_mode" in node.do.name:
+        if "inference_mode" in node.op_name:
             return None  # it turns gradients off, and restores them
         if is_op(node, WITH_GRAD):
             return mode
@@ -473,7 +464,7 @@ def _between_markers(program: Program, name: str, modes: Modes, fuel: Fuel) -> G
             "body of", node.name, "in", repr(name)
         ):
             continue
-        place, origin = BODY_AT[name_of(node)], made_of([node.meta])
+        place, origin = BODY_AT[node.op_name], made_of([node.meta])
         enter, leave = (SET_GRAD, SET_GRAD) if is_op(node, WITH_GRAD) else (ENTER, EXIT)
         begins, ends = (edit.names.fresh(do.name.rpartition(".")[2]) for do in (enter, leave))
         id_ = ids.fresh("$inlined")
@@ -530,7 +521,7 @@ def _is_plain(program: Program, graph: Graph, node: Node, mode: Mode) -> bool:
     ):
         return False
     inner = program.graphs[body]
-    operands = len(node.args) - BODY_AT[name_of(node)] - 1
+    operands = len(node.args) - BODY_AT[node.op_name] - 1
     return (
         all(graph.by_name[user].projection for user in graph.users.get(node.name, ()))
         and not (node.stack and any(type(one.do) is not Op for one in inner.nodes))

@@ -14,7 +14,7 @@ import torch
 from attrs import evolve, frozen
 
 from ...ir.analysis.history import made_of_value
-from ...ir.arguments import Arg, Ref, bodies_in
+from ...ir.arguments import Arg, Ref
 from ...ir.calls.parts import part_names
 from ...ir.effects.resolved import program_effects
 from ...ir.errors import NamingError, UnsupportedProgram
@@ -123,9 +123,7 @@ def _found(program: Program, walk: Walk, globs: Sequence[str]) -> list[Observed]
     used: set[str] = set()
     found: list[Observed] = []
     boundaries = {
-        (node.stack, node.do.name): node.args
-        for node in program.main.nodes
-        if type(node.do) is Op and node.stack
+        (node.stack, node.op_name): node.args for node in program.main.nodes if node.stack
     }
     for scope in walk.scopes[1:]:
         number, matching = (
@@ -201,7 +199,7 @@ def _hidden(program: Program) -> Iterator[tuple[str, str]]:
                 yield from [(join(path, frame.path), operator) for frame in node.stack]
             if type(node.do) is Op:
                 here = join(path, node.stack[-1].path) if node.stack else path
-                todo += [(here, body, node.do.name) for body in bodies_in(node.args, node.kwargs)]
+                todo += [(here, body, node.op_name) for body in node.bodies]
 
 
 def _check_versions(program: Program, counts: Mapping[str, int]) -> None:

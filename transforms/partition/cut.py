@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from attrs import define, evolve, field
 
-from ...ir.arguments import Arg, Ref, bodies_in
+from ...ir.arguments import Arg, Ref
 from ...ir.calls.parts import PART, is_part, original, part_names, parts
 from ...ir.errors import UnsupportedProgram
 from ...ir.graph import Call, Frame, Get, Graph, Input, Node, Stack
@@ -135,7 +135,7 @@ def read_below(flat: Program, node: Node) -> frozenset[str]:
     frozenset()
     """
     found: set[str] = set()
-    todo, seen = bodies_in(node.args, node.kwargs), set[str]()
+    todo, seen = node.bodies, set[str]()
     while todo:
         name = todo.pop()
         if name not in seen:

@@ -280,7 +280,7 @@ class Match:
                 return None
             node = self.scope.draft.nodes.get(arg.name)
             self.notes.reads[arg.name] = None
-            if node is None or type(node.do) is not Op or node.do.name not in COPYING:
+            if node is None or node.op_name not in COPYING:
                 break
             arg = node.args[0]
         slot = self._slot(arg)

@@ -641,12 +641,12 @@ CASTING = frozenset({"aten.to.dtype", "aten._to_copy.default", "aten.type_as.def
 
 def looks_through(part: fx.Node, node: Node) -> bool:
     """Return whether a node is a view or a cast that a part looks through."""
-    if type(node.do) is not Op or not node.args or type(node.args[0]) is not Ref:
+    if not node.args or type(node.args[0]) is not Ref:
         return False
     _, _, views, casts = part.args
-    if node.do.name in CASTING:
+    if node.op_name in CASTING:
         return bool(casts) and dict(node.kwargs).get("device") is None
-    return bool(views) and node.do.name.rpartition(".")[0] in VIEWS
+    return bool(views) and node.op_name.rpartition(".")[0] in VIEWS
 
 
 @frozen(repr=False)

@@ -17,7 +17,6 @@ import torch
 from torch.nn import functional
 
 from ...ir.arguments import Ref
-from ...ir.graph import Op
 from ...ir.torch_private import SAFE_SOFTMAX, device_of
 from ..rules import any_of
 from ..rules.match import Match
@@ -159,9 +158,7 @@ def _is_attention(m: Match) -> bool:
 
 
 def _turns_the_last_two(m: Match, rank: int) -> bool:
-    turns = [
-        node for node in m.nodes if type(node.do) is Op and node.do.name == "aten.transpose.int"
-    ]
+    turns = [node for node in m.nodes if node.op_name == "aten.transpose.int"]
     return all(
         {number % rank for number in node.args[1:]} == {rank - 2, rank - 1} for node in turns
     )  # type: ignore[operator]
@@ -182,12 +179,7 @@ def _number(m: Match, variable: str) -> float:
     # A literal number, or the number of a scalar tensor that `torch.full` makes.
     value = m[variable]
     made = m.scope.draft.nodes.get(value.name) if type(value) is Ref else None
-    if (
-        made is not None
-        and type(made.do) is Op
-        and made.do.name == "aten.full.default"
-        and m.shape(value) == ()
-    ):
+    if made is not None and made.op_name == "aten.full.default" and m.shape(value) == ():
         value = made.args[1]
     return _as_number(value)
 
@@ -195,7 +187,7 @@ def _number(m: Match, variable: str) -> float:
 def _factor(m: Match, variable: str = "scale") -> float | None:
     # The factor of the scores: the product over the scaling operators of the match.
     number, factor = _number(m, variable), 1.0
-    for name in [node.do.name for node in m.found.distinct if type(node.do) is Op]:
+    for name in [node.op_name for node in m.found.distinct]:
         if name.startswith(("aten.mul.", "aten.div.")):
             factor *= number if name.startswith("aten.mul.") else 1 / number if number else math.nan
     return factor if math.isfinite(factor) else None
@@ -352,9 +344,7 @@ def _(m: Match, q: Any, k: Any, v: Any, mask: Any, p: Any, scale: Any, gqa: Any)
 
 def _is_over_heads(m: Match) -> bool:
     q, k, v, mask = (m.shape(name) for name in ("q", "k", "v", "mask"))
-    shapes = [
-        m.shape(Ref(node.name)) for node in m.nodes if type(node.do) is Op and node.do.name in VIEWS
-    ]
+    shapes = [m.shape(Ref(node.name)) for node in m.nodes if node.op_name in VIEWS]
     if None in (q, k, v, mask) or [len(one or ()) for one in shapes] != [3, 4]:
         return False
     flat, heads = shapes

@@ -14,7 +14,7 @@ import torch
 from attrs import define, field
 
 from ...ir.analysis.numbers import computed_of
-from ...ir.arguments import Arg, Ref, bodies_in, thawed
+from ...ir.arguments import Arg, Ref, thawed
 from ...ir.calls.call_graph import all_instances
 from ...ir.effects.resolved import program_effects, written_slots
 from ...ir.graph import Get, Graph, Node, Op
@@ -114,9 +114,7 @@ class _Known:
     def __init__(self, program: Program, *, parameters: bool) -> None:
         self.program = program
         self.places = all_instances(program)
-        self.passed = {
-            body for _, node in program.nodes() for body in bodies_in(node.args, node.kwargs)
-        }
+        self.passed = {body for _, node in program.nodes() for body in node.bodies}
         self.kinds = {
             SlotKind.BUFFER,
             SlotKind.CONSTANT,

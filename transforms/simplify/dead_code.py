@@ -13,7 +13,7 @@ from typing import Any
 
 from attrs import evolve
 
-from ...ir.arguments import Arg, Ref, bodies_in, refs_in
+from ...ir.arguments import Arg, Ref, refs_in
 from ...ir.calls.call_graph import module_calls
 from ...ir.calls.parts import PART, part_names
 from ...ir.effects.declared import NodeEffects
@@ -86,7 +86,7 @@ class Liveness:
             self._need_result(call.callees[0], number)
         else:
             self._pass(graph, (node.args, node.kwargs))
-            for body in bodies_in(node.args, node.kwargs):
+            for body in node.bodies:
                 self.fixed.add(body)
                 self._todo.append((self._enter, body))
                 inner = self.program.graphs[body]
@@ -156,7 +156,7 @@ class Liveness:
         do = node.do
         if type(do) is Call and (do.graph in self.preserved or do.instance.path in self.parts):
             return True
-        if is_boundary(node) or not self.preserved.isdisjoint(bodies_in(node.args, node.kwargs)):
+        if is_boundary(node) or not self.preserved.isdisjoint(node.bodies):
             return True
         return not computes(evolve(effect, writes=()))
 

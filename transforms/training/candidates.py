@@ -245,7 +245,7 @@ class Table:
         view = is_view(node) and len(self.shape.effects[number].aliases) == 1
         return Candidate(
             node.name,
-            node.do.name if type(node.do) is Op else "state",
+            node.op_name or "state",
             example_bytes(value),
             operands=tuple(dict.fromkeys(node.refs())),
             stack=node.stack,
