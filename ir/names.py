@@ -164,6 +164,24 @@ def is_below(path: str, outer: str) -> bool:
     return path.startswith(f"{outer}.") if outer else path != ""
 
 
+def parent_of(path: str) -> str:
+    """Return a dotted path without its last name: the module that holds a module or a slot; "" if that is the root.
+
+    >>> parent_of("layers.0.weight"), parent_of("weight")
+    ('layers.0', '')
+    """
+    return path.rpartition(".")[0]
+
+
+def last_name(path: str) -> str:
+    """Return the last name of a dotted path.
+
+    >>> last_name("layers.0.weight"), last_name("torch.nn.Linear"), last_name("weight")
+    ('weight', 'Linear', 'weight')
+    """
+    return path.rpartition(".")[2]
+
+
 def way_to(path: str) -> list[str]:
     """Return the paths of the modules around a module, outermost first, then its own; [] for the root.
 

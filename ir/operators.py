@@ -33,6 +33,7 @@ from .effects.registered import (
 )
 from .errors import ArgumentError, NamingError
 from .graph import Node, Op
+from .names import last_name
 from .own_operators import call_guards, call_module, gives, pack, takes, unpack
 from .torch_private import (
     MODES,
@@ -94,7 +95,7 @@ def op(target: Callable[..., Any] | Op) -> Op:
         )
     found = overloads_in(target)
     if len(found) != 1:
-        names = ", ".join(op_name(each).rpartition(".")[2] for each in found)
+        names = ", ".join(last_name(op_name(each)) for each in found)
         raise NamingError(
             f"{op_name(found[0]).rpartition('.')[0]} has several overloads; pass one of them: {names}"
         )

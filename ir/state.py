@@ -20,7 +20,7 @@ from attrs import cmp_using, field, frozen
 
 from .arguments import same_arg
 from .graph import Get, Stack
-from .names import way_to
+from .names import parent_of, way_to
 from .own_operators import entangled
 from .persistent import PMap, grouped, pmap
 from .torch_private import FakeTensor
@@ -299,7 +299,7 @@ class State(Mapping[str, Slot]):
         )
         for name, place in places.items():
             last |= dict.fromkeys(way_to(name)[:-1], place)
-        places |= {name: last.get(name.rpartition(".")[0], len(self.order)) for name in added}
+        places |= {name: last.get(parent_of(name), len(self.order)) for name in added}
         return State(tuple(sorted(places, key=places.__getitem__)), self.slots.update(added))
 
     def without(self, gone: Collection[str]) -> State:

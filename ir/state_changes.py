@@ -18,7 +18,7 @@ from .calls.call_graph import all_instances
 from .calls.parts import part_names, with_listed
 from .errors import NamingError, UnsupportedProgram
 from .graph import Get, Input, Node, place_of
-from .names import did_you_mean, join, way_to
+from .names import did_you_mean, join, parent_of, way_to
 from .program import Program, state_changed
 from .signature import InputMutation, InputSpec, StateGradient, StateInput, StateMutation, UserInput
 from .state import Slot, SlotKind, describe_tensor, exporter_name, is_plain
@@ -235,7 +235,7 @@ def with_slots(program: Program, added: Mapping[str, Slot]) -> Program:
     >>> with_slots(program, {"lin.w": Slot(SlotKind.BUFFER, torch.ones(2), 0, 0)}).state.order
     ('lin.w',)
     """
-    owners = [name.rpartition(".")[0] for name in added]
+    owners = [parent_of(name) for name in added]
     return program.evolve(
         state=program.state.with_slots(added), modules=with_listed(program.modules, owners)
     )

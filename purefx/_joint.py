@@ -21,6 +21,7 @@ from purefx.ir.forks import collector_paused
 from purefx.ir.importing.fx import TENSOR, Convention, described, kind, read_joint
 from purefx.ir.importing.stacks import noted_calls
 from purefx.ir.importing.traced import Attributes
+from purefx.ir.names import parent_of
 from purefx.ir.operators import checked_declarations
 from purefx.ir.program import Program
 from purefx.ir.state import SlotKind
@@ -136,7 +137,7 @@ class _Flat(torch.nn.Module):
                 register(f"t{len(numbers)}", slot.value)
                 numbers[slot.cell] = len(numbers)
                 self.names.append(name)
-            if name.rpartition(".")[0] in owners:
+            if parent_of(name) in owners:
                 self.places[f"module.{name}"] = numbers[slot.cell]
 
     @property

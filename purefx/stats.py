@@ -20,7 +20,7 @@ from purefx.ir.errors import ArgumentError
 from purefx.ir.graph import Node, Op
 from purefx.ir.inference import UNKNOWN, CallValues, ExampleValues, described, running
 from purefx.ir.meta import Meta
-from purefx.ir.names import escaped, join, way_to
+from purefx.ir.names import escaped, join, last_name, parent_of, way_to
 from purefx.ir.own_operators import tensors_of
 from purefx.ir.persistent import Displayed
 from purefx.ir.program import Program
@@ -151,7 +151,7 @@ class Stats(Displayed):
 
 
 def _row(module: ModuleStats) -> tuple[str, ...]:
-    name = (module.type_name or "").rpartition(".")[2]
+    name = last_name(module.type_name or "")
     counts = (module.operators, module.parameters, module.bytes)
     flops = "-" if module.flops is None else f"{module.flops:,}"
     return (f"{module.path or '(root)'} {name}".strip(), *(f"{count:,}" for count in counts), flops)
@@ -235,7 +235,7 @@ def _sizes(program: Program) -> Iterator[tuple[str, int, int]]:
     # The module, the parameter elements and the bytes of each tensor of the state.
     seen: set[int] = set()
     for name, slot in program.state.pairs:
-        path = name if slot.kind is SlotKind.MODULE else name.rpartition(".")[0]
+        path = name if slot.kind is SlotKind.MODULE else parent_of(name)
         for value in tensors_of(slot.value) if slot.kind is SlotKind.MODULE else (slot.value,):
             if isinstance(value, torch.Tensor) and id(value) not in seen:
                 seen.add(id(value))
@@ -285,7 +285,7 @@ class Row:
     def label(self) -> str:
         """The last part of the paths, as in ``0-31``."""
         names = (
-            list(dict.fromkeys([path.rpartition(".")[2] for path in self.paths]))
+            list(dict.fromkeys([last_name(path) for path in self.paths]))
             if self.path
             else ["(root)"]
         )
@@ -321,7 +321,7 @@ class Tree(Displayed):
 
 def _cells(row: Row) -> tuple[str, ...]:
     times = f"x{len(row.paths):,}" if len(row.paths) > 1 else ""
-    name = (row.type_name or "").rpartition(".")[2]
+    name = last_name(row.type_name or "")
     body = (
         f"as {row.like}" if row.like is not None else ", ".join([f"@{body}" for body in row.bodies])
     )
@@ -374,7 +374,7 @@ class _Modules:
         self.children: dict[str, list[str]] = {path: [] for path in self.paths}
         for path in paths:
             if path:
-                self.children[path.rpartition(".")[0]].append(path)
+                self.children[parent_of(path)].append(path)
         self.bodies: dict[str, tuple[str, ...]] = {}
         for frame, body in bodies_of_calls(program):
             has = self.bodies.get(frame.path, ())
@@ -389,7 +389,7 @@ class _Modules:
     def _add(self, path: str) -> None:
         one = self.own.get(path) or ModuleStats(path, None, 0, 0, 0, None)
         below = self.children[path]
-        names = [(child.rpartition(".")[2], self.kinds[child]) for child in below]
+        names = [(last_name(child), self.kinds[child]) for child in below]
         key = (
             one.type_name,
             self.bodies.get(path),
@@ -407,7 +407,7 @@ class _Modules:
         found: dict[Any, list[str]] = {}
         for place in places:
             for child in self.children[place]:
-                name = child.rpartition(".")[2]
+                name = last_name(child)
                 found.setdefault(self.kinds[child] if child in self.bodies else name, []).append(
                     child
                 )

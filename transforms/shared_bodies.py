@@ -21,7 +21,7 @@ from ..ir.calls.call_graph import Instance, called_at, inner_instances
 from ..ir.graph import Call, Get, Graph, Input, Node, Op
 from ..ir.inference import all_agree, described
 from ..ir.meta import EMPTY_META, OF_A_VALUE, Meta
-from ..ir.names import Names, is_identifier, stem_of, word_of
+from ..ir.names import Names, is_identifier, last_name, stem_of, word_of
 from ..ir.origins import with_origins_of
 from ..ir.persistent import grouped
 from ..ir.program import Program
@@ -215,7 +215,7 @@ def common_id(paths: Iterable[str], types: Mapping[str, str | None]) -> str | No
     if None in found:
         return None
     for names in (found, paths):
-        lasts = {str(one).rpartition(".")[2] for one in names}
+        lasts = {last_name(str(one)) for one in names}
         if len(lasts) == 1 and is_identifier(word := lasts.pop()):
             return word
     return NEUTRAL_BODY

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 from ..errors import SwapWarning
-from ..names import escaped
+from ..names import escaped, parent_of
 from ..persistent import grouped
 from ..program import Program
 from .call_graph import calls_from
@@ -88,11 +88,11 @@ def _contents(program: Program) -> dict[str, frozenset[tuple[str, int | None]]]:
     items.extend([(name, slot.cell) for name, slot in program.state.pairs])
     inside: dict[str, set[tuple[str, int | None]]] = {path: set() for path in paths}
     for name, cell in items:
-        outer = name.rpartition(".")[0]
+        outer = parent_of(name)
         while outer:
             if outer in inside:
                 inside[outer].add((name[len(outer) :], cell))
-            outer = outer.rpartition(".")[0]
+            outer = parent_of(outer)
     return {path: frozenset(content) for path, content in inside.items()}
 
 

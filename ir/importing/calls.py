@@ -17,7 +17,7 @@ from ..arguments import Arg, Ref
 from ..effects.resolved import PASSING
 from ..errors import UnsupportedProgram
 from ..graph import Frame, Graph, Node, Op, Stack, common_prefix
-from ..names import relative, way_to, word_of
+from ..names import last_name, relative, way_to, word_of
 from ..own_operators import GIVES, TAKES
 from ..program import CallSignature
 from ..rewriter import Relocation, Rewriter
@@ -333,7 +333,7 @@ class _Boundaries:
         return (frame,)
 
     def _node(self, frame: Frame, op: Op, leaves: tuple[Arg, ...], stack: Stack) -> Node:
-        word = op.name.rpartition(".")[2]
+        word = last_name(op.name)
         return Node(self.edit.names.fresh(word_of(f"{frame.path}.{word}")), op, leaves, (), stack)
 
 

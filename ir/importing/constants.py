@@ -20,7 +20,7 @@ from ..calls.parts import part_names
 from ..errors import UnsupportedProgram
 from ..graph import Get, Graph, Node, Stack
 from ..meta import EMPTY_META, Meta
-from ..names import FROM_ROOT, is_below, join, relative, way_to
+from ..names import FROM_ROOT, is_below, join, parent_of, relative, way_to
 from ..own_operators import user_stack
 from ..persistent import pmap
 from ..program import Program
@@ -188,14 +188,14 @@ class _Lifting:
         found = homes[0]
         for home in homes:
             while found and home != found and not is_below(home, found):
-                found = found.rpartition(".")[0]
+                found = parent_of(found)
         found = next((outer for outer in reversed(way_to(found)) if outer in self.entered), "")
         held = (
             next((outer for outer in way_to(found) if outer in self.program.state.modules), None)
             if found
             else None
         )
-        return found if held is None else held.rpartition(".")[0]
+        return found if held is None else parent_of(held)
 
     def graph(self, name: str) -> Graph:
         """Return a graph with a read before the first use in each module call that owns the constant."""

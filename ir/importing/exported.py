@@ -21,7 +21,7 @@ from ..effects.declared import Effects
 from ..errors import InvalidProgram, UnsupportedProgram, Violation
 from ..forks import collector_paused
 from ..graph import Graph, Stack
-from ..names import way_to
+from ..names import last_name, parent_of, way_to
 from ..operators import Declared, checked_declarations
 from ..persistent import pmap
 from ..program import Module, Program
@@ -201,7 +201,7 @@ def is_lifted(name: str) -> bool:
     >>> is_lifted("a.lifted_tensor_0"), is_lifted("a.mask")
     (True, False)
     """
-    return name.rpartition(".")[2].startswith("lifted_tensor_")
+    return last_name(name).startswith("lifted_tensor_")
 
 
 def _unsaved_before(ep: ExportedProgram) -> dict[str, list[str]]:
@@ -368,7 +368,7 @@ def _read(ep: ExportedProgram, declared: Declared, *, provenance: bool) -> Progr
     # Modules that the hierarchy lacks stay calls, at the path from the exporter; `run_decompositions` splits a tensor subclass
     # into state of modules that it makes up.
     types = reader.stacks.types
-    for path in (*types, *[name.rpartition(".")[0] for name in state.order]):
+    for path in (*types, *[parent_of(name) for name in state.order]):
         if path not in paths:
             paths.update(dict.fromkeys(way_to(path)))
     paths.setdefault("")

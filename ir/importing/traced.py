@@ -19,7 +19,7 @@ from ..arguments import Arg, Record
 from ..callables import Parameter, bind, class_name
 from ..errors import InvalidProgram, UnsupportedProgram, Violation
 from ..graph import Call, Frame, Get, Graph, Stack
-from ..names import FROM_ROOT, Names, is_below, is_identifier, join, way_to
+from ..names import FROM_ROOT, Names, is_below, is_identifier, join, last_name, way_to
 from ..operators import Declared
 from ..own_operators import CALL_GUARDS, CALL_MODULE, attribute_of
 from ..persistent import pmap
@@ -133,7 +133,7 @@ class TracedFront(Front):
             raise UnsupportedProgram(
                 f"reads the module {fx_node.target!r}, which can only be called"
             )
-        name = fx_node.target.rpartition(".")[2]
+        name = last_name(fx_node.target)
         if is_computed(owner, name):
             fault = f"{fx_node.target!r} is computed when it is read ({type(owner).__qualname__}.{name}), so it is not state"
             raise UnsupportedProgram(f"{fault}; remove the parametrization or the property first")

@@ -21,7 +21,7 @@ from ..calls.call_graph import instance_paths, times_called
 from ..errors import InvalidProgram, Violation
 from ..graph import Graph, Node
 from ..meta import source_line
-from ..names import escaped
+from ..names import escaped, last_name
 from ..persistent import html_of, summary_of
 from ..program import Program
 from ..signature import Signature
@@ -298,7 +298,7 @@ def _overview(program: Program) -> tuple[str, list[str], str, list[tuple[str, st
         for name in order
     ]
     title, sizes = (
-        classes.get("", "").rpartition(".")[2] or "program",
+        last_name(classes.get("", "")) or "program",
         [counted(len(order), "graph"), counted(nodes, "node")],
     )
     return title, sizes, safely(lambda: ", ".join(sorted(map(str, program.facts)))), rows
@@ -326,7 +326,7 @@ def summary(program: Program) -> str:
         (
             f"  @{spell_path(name)}",
             times,
-            (kind or "").rpartition(".")[2],
+            last_name(kind or ""),
             counted(len(program.graphs[name].nodes), "node"),
         )
         for name, times, kind in rows[: SUMMARY - 10]

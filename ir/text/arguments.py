@@ -24,6 +24,7 @@ from ..arguments import (
     thawed,
 )
 from ..callables import op_name
+from ..names import parent_of
 from ..operators import advice_for, named_with_reasons, registered
 from ..torch_private import fields_of, pytree
 from .lexer import (
@@ -317,7 +318,7 @@ def _read_custom(cursor: Cursor, at: int) -> Any:
         return pytree.TreeSpec(namedtuple, kind, children)  # noqa: PYI024  torch registers all named tuples under this class
     if not kept or kind not in pytree.SUPPORTED_NODES or kind in (tuple, list, dict):
         fault = f"a pytree of the registered type {name[:200]!a} cannot be read from text: it is not registered here"
-        module = name.partition(".<locals>")[0].rpartition(".")[0] or "the module"
+        module = parent_of(name.partition(".<locals>")[0]) or "the module"
         raise cursor.error(
             f"{fault}; import {module[:200]}, which registers it, or pass the class in `types`",
             at=at,

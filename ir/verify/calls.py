@@ -18,7 +18,7 @@ from ..callables import op_name
 from ..calls.call_graph import instance_paths, instances, plain_calls, signatures_of_bodies
 from ..calls.parts import is_part
 from ..graph import Call, Frame, Get, Node, Op
-from ..names import join, way_to
+from ..names import join, parent_of, way_to
 from ..operators import BODIES
 from ..own_operators import GIVES, PACK, TAKES, is_boundary
 from ..persistent import derived, grouped
@@ -107,7 +107,7 @@ def held_by(held: Collection[str], path: str) -> str:
     ('a.b', '')
     """
     while path and path not in held:
-        path = path.rpartition(".")[0]
+        path = parent_of(path)
     return path
 
 

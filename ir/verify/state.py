@@ -12,7 +12,7 @@ import torch
 from ..arguments import Ref, refs_in
 from ..calls.parts import is_part
 from ..graph import Frame, Stack
-from ..names import FROM_ROOT, way_to
+from ..names import FROM_ROOT, parent_of, way_to
 from ..own_operators import CALL_GUARDS, CALLS, attribute_of, is_module_call
 from ..signature import StateInput
 from ..state import Slot, SlotKind
@@ -133,7 +133,7 @@ def check_module_paths(whole: ProgramIndex) -> Iterator[Finding]:
             yield _of_modules(f"the modules {found[:9]} cannot be one object (cell {cell})")
     # A program without modules lists only its parts when it is split.
     for path in [module.path for module in modules if module.path and not is_part(module)]:
-        if path.rpartition(".")[0] not in paths:
+        if parent_of(path) not in paths:
             yield _of_modules(f"the module {path!r} is listed, but its parent is not")
 
 
@@ -144,7 +144,7 @@ def check_known_modules(whole: ProgramIndex) -> Iterator[Finding]:
     yield from instances_of(whole).findings["known-modules"].values()
     state, known = whole.program.state, {"", *[module.path for module in whole.program.modules]}
     for name in state.order:
-        owner = name.rpartition(".")[0]
+        owner = parent_of(name)
         if owner not in known and not held_by(state.modules, owner):
             yield _of_slot(
                 name, f"it belongs to the module {owner!r}, which program.modules does not list"
@@ -198,7 +198,7 @@ def check_modules(whole: ProgramIndex) -> Iterator[Finding]:
                 f"it is inside {stack[-1]}, but a module around it is an opaque module of the state",
             )
     for name, slot in state.pairs:
-        above = held_by(held, name.rpartition(".")[0])
+        above = held_by(held, parent_of(name))
         # Outside readers may read a tensor of the module itself, like `self.embed.weight` in eager mode.
         if above and attribute_of(state[above].value, name[len(above) + 1 :]) is not slot.value:
             yield _of_slot(name, f"it is below {above!r}, which is an opaque module of the state")

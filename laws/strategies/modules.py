@@ -20,7 +20,7 @@ from attrs import evolve, frozen
 from torch import nn
 from torch.export import ExportedProgram
 
-from ...ir.names import is_below
+from ...ir.names import is_below, last_name, parent_of
 from ...ir.torch_private import pytree
 from ..oracles import Calls
 from ..purity import seeded
@@ -237,13 +237,12 @@ class Root(Block):
         self.windows = windows(recipe.slots)
         called = dict.fromkeys(_called(self.visits, ""))
         for path in sorted(
-            {path for path, _ in called}
-            | {window.name.rpartition(".")[0] for window in self.windows}
+            {path for path, _ in called} | {parent_of(window.name) for window in self.windows}
         ):
             self._module(path)
         for path, number in called:
             if number is not None:
-                self._module(_layer_path(path, number).rpartition(".")[0]).add_module(
+                self._module(parent_of(_layer_path(path, number))).add_module(
                     str(number), BUILTINS[number]()
                 )
         self._hold(self.windows)
@@ -287,10 +286,10 @@ class Root(Block):
         mine = [
             each.name
             for each in self.windows
-            if each.role == "buffer" and each.name.rpartition(".")[0] == path
+            if each.role == "buffer" and parent_of(each.name) == path
         ]
         if mine:
-            owner, letter = self.get_submodule(path), mine[number % len(mine)].rpartition(".")[2]
+            owner, letter = self.get_submodule(path), last_name(mine[number % len(mine)])
             setattr(owner, letter, getattr(owner, letter) * 0.5 + 1)
 
     def whole(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

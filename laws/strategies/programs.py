@@ -19,7 +19,7 @@ from hypothesis import reject
 from ...ir.arguments import Arg, Body, Ref
 from ...ir.errors import PartitionError, UnsupportedProgram
 from ...ir.graph import Call, Frame, Get, Graph, Input, Node, Op
-from ...ir.names import FROM_ROOT, is_below
+from ...ir.names import FROM_ROOT, is_below, last_name, parent_of
 from ...ir.own_operators import GIVES, TAKES, is_boundary
 from ...ir.persistent import pmap
 from ...ir.program import CallSignature, Module, Program
@@ -119,7 +119,7 @@ class ToyFlow(Flow):
             args: its arguments.
             results: None for one value, otherwise the length of the tuple.
         """
-        word = do.name.rpartition(".")[0].rpartition(".")[2] or do.name if type(do) is Op else "v"
+        word = last_name(parent_of(do.name)) or do.name if type(do) is Op else "v"
         name = f"{word}{len(self.nodes)}"
         self.nodes.append(Node(name, do, args, (), tuple([Frame(*frame) for frame in self.frames])))
         if results is None:
@@ -218,9 +218,7 @@ class TreeFlow(ToyFlow):
         self.calls = Counter[str]()
         self.path = frames[-1][0] if frames else ""
         self.slots = [
-            window.name.rpartition(".")[2]
-            for window in state
-            if window.name.rpartition(".")[0] == self.path
+            last_name(window.name) for window in state if parent_of(window.name) == self.path
         ]
         for slot in self.slots[:2]:
             self.add(Get(slot))

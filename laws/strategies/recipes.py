@@ -17,7 +17,7 @@ from torch.export.graph_signature import InputKind
 
 from ...ir.expression import Sym
 from ...ir.inference import ASSUMED
-from ...ir.names import is_below
+from ...ir.names import is_below, last_name
 from ...ir.torch_private import pytree, symbolic_range
 from .flow import Frames, Kind, number_kind, size, tensor_kind
 
@@ -266,7 +266,7 @@ def _drawn(index: int, slot: SlotRecipe, before: list[Window]) -> Iterator[Windo
     if other is not None and slot.sharing in (4, 5):
         window = evolve(
             other,
-            name=_name(paths[place], other.name.rpartition(".")[2] + ("t" if place == 0 else "")),
+            name=_name(paths[place], last_name(other.name) + ("t" if place == 0 else "")),
         )
     elif (
         other is not None

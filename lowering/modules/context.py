@@ -16,7 +16,7 @@ from ...ir.calls.call_sites import Convention, conventions
 from ...ir.calls.parts import first_paths
 from ...ir.calls.uncertain_names import uncertain_names
 from ...ir.graph import Call, Frame, Get, Graph, Node, Op
-from ...ir.names import FROM_ROOT, is_below, join
+from ...ir.names import FROM_ROOT, is_below, join, parent_of
 from ...ir.own_operators import is_module_call, read_modules
 from ...ir.persistent import derived, grouped, pmap
 from ...ir.program import Module, Program, Step
@@ -230,7 +230,7 @@ def one_object(program: Program) -> tuple[dict[str, str], dict[str, str]]:
 def _parents_first(modules: Iterable[Module]) -> bool:
     visited = {""}
     for module in modules:
-        if module.path.rpartition(".")[0] not in visited:
+        if parent_of(module.path) not in visited:
             return False
         visited.add(module.path)
     return True
@@ -244,7 +244,7 @@ def _below(paths: Iterable[str], items: Iterable[tuple[str, T]]) -> dict[str, di
         while outer:
             if outer in found:
                 found[outer][name[len(outer) :]] = item
-            outer = outer.rpartition(".")[0]
+            outer = parent_of(outer)
     return found
 
 
@@ -302,7 +302,7 @@ def external_uses(context: LoweringContext) -> dict[str, ExternalUses]:
             whole = join(caller, target)
             for each in ties.get(whole, (whole,)) if kind == "reads" else (whole,):
                 use = ExternalUse(each, caller, name, node)
-                for path in _entered(each.rpartition(".")[0] if kind == "reads" else each, caller):
+                for path in _entered(parent_of(each) if kind == "reads" else each, caller):
                     getattr(found.setdefault(path, ExternalUses()), kind).append(use)
     return found
 
@@ -326,7 +326,7 @@ def _leading(graph: Graph) -> list[tuple[str, str, Node]]:
             if (
                 node.name in operands
             ):  # the exporter passes the state of modules to branches that call them
-                inside.setdefault(do.slot.rpartition(".")[0] or FROM_ROOT, node)
+                inside.setdefault(parent_of(do.slot) or FROM_ROOT, node)
         elif is_module_call(node):
             slot = held.get(getattr(node.args[0], "name", ""))
             if slot is not None:
@@ -337,4 +337,4 @@ def _leading(graph: Graph) -> list[tuple[str, str, Node]]:
 def _entered(target: str, caller: str) -> Iterator[str]:
     while target and target != caller and not is_below(caller, target):
         yield target
-        target = target.rpartition(".")[0]
+        target = parent_of(target)

@@ -15,7 +15,7 @@ from attrs import define, field
 
 from ...ir.calls.call_graph import Label, calls_by_label, instances
 from ...ir.graph import Call, Graph, Op
-from ...ir.names import FROM_ROOT
+from ...ir.names import FROM_ROOT, parent_of
 from ...ir.program import Program
 from ...ir.state import SlotKind
 from ...ir.torch_private import (
@@ -83,7 +83,7 @@ def grow(tree: Tree, cells: dict[int, Any], root: type[torch.nn.Module]) -> torc
     )
     paths = dict.fromkeys(module.path for module in program.modules if module.path)
     paths.update(dict.fromkeys(every))
-    paths.update(dict.fromkeys(slot.rpartition(".")[0] for slot in program.state.order))
+    paths.update(dict.fromkeys(parent_of(slot) for slot in program.state.order))
     for path in paths:
         _grow_path(tree, path, calls, types)
     _share_state(tree)
@@ -117,7 +117,7 @@ def _grow_path(
     missing: list[str] = []
     while path not in tree.modules:
         missing.append(path)
-        path = path.rpartition(".")[0]
+        path = parent_of(path)
     for place in reversed(missing):
         above, _, name = place.rpartition(".")
         real = tree.real(place)
@@ -217,7 +217,7 @@ def _give_root(tree: Tree) -> None:
     leaving = {name for name, graph in tree.program.graphs.items() if _leaves(graph)}
     for name, path in instances(tree.program) if leaving else ():
         if name in leaving:
-            tree.modules[path].__dict__[FROM_ROOT] = _root_above(tree, path.rpartition(".")[0])
+            tree.modules[path].__dict__[FROM_ROOT] = _root_above(tree, parent_of(path))
 
 
 def _root_above(tree: Tree, path: str) -> torch.nn.Module:

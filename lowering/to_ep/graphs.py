@@ -20,7 +20,7 @@ from ...ir.errors import UnsupportedProgram
 from ...ir.graph import Get, Graph, Input, Node, Op, Stack, place_of
 from ...ir.inference import FakeValues, running
 from ...ir.meta import ORIGIN, Meta, is_backward, spelled_stack, thaw
-from ...ir.names import Names, is_identifier, join
+from ...ir.names import Names, is_identifier, join, last_name
 from ...ir.own_operators import CALL_GUARDS, is_boundary, is_module_call
 from ...ir.program import Program
 from ...ir.signature import LossOutput
@@ -249,7 +249,7 @@ class _Work:
         for body in node.bodies:
             if (body, self._place) not in self._readers:
                 operands = [self._fake(part) for part in _operands(node.args)]
-                wanted = body.rpartition(".")[2].lstrip("$")
+                wanted = last_name(body).lstrip("$")
                 plain = is_plain_name(wanted) and not hasattr(torch.fx.GraphModule, wanted)
                 module = self.maker.body(body, node, operands, stack)
                 self._readers[body, self._place] = self._attach(wanted if plain else "body", module)
@@ -318,7 +318,7 @@ class Values(FakeValues):
         """Return the fake value of an input of an operator's body: its own, or that of the operand."""
         if "val" in formal.meta and self.is_ours(formal.meta["val"]):
             return formal.meta["val"]
-        if operand is None or owner.op_name.rpartition(".")[2] in SLICING:
+        if operand is None or last_name(owner.op_name) in SLICING:
             raise UnsupportedProgram(
                 f"{place_of(owner)}: the input {formal.name!r} of its body has no fake value, and the operands do not "
                 f"determine it; set its meta['val']"

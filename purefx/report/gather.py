@@ -19,6 +19,7 @@ from purefx.ir.errors import Violation
 from purefx.ir.forks import collector_paused
 from purefx.ir.graph import Call, Get, Graph, Input, Node
 from purefx.ir.meta import EMPTY_META
+from purefx.ir.names import last_name
 from purefx.ir.program import Module, Program
 from purefx.ir.show.notebook import described, safely, shown, source_line
 from purefx.ir.text import print_node
@@ -165,7 +166,7 @@ def gather(program: Program, *, before: Program | None = None) -> dict[str, Any]
         ),
         None,
     )
-    title = tables.text(str(main or "program").rpartition(".")[2] or "program")
+    title = tables.text(last_name(str(main or "program")) or "program")
     nodes, graphs, strings = tables.nodes.items, tables.graphs.items, tables.texts.items
     return {"title": title, "versions": rows, "nodes": nodes, "graphs": graphs, "strings": strings}
 

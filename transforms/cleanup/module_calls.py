@@ -14,7 +14,7 @@ from ...ir.calls.call_graph import bodies_run_by
 from ...ir.calls.parts import with_listed
 from ...ir.graph import Frame, Get, Graph, Node, Stack
 from ...ir.importing.stacks import TracedStacks, read_place
-from ...ir.names import is_below, join, relative
+from ...ir.names import is_below, join, parent_of, relative
 from ...ir.persistent import pmap
 from ...ir.program import Program
 from ...ir.rewriter import Relocation
@@ -117,7 +117,7 @@ class Renumbering:
             place = read_place(path) or path
             above = place
             while above and above not in self.aliases:
-                above = above.rpartition(".")[0]
+                above = parent_of(above)
             if above:
                 place = self.aliases[above] + place[len(above) :]
             self._paths[path] = place

@@ -20,7 +20,7 @@ from ...ir.errors import NamingError, PipelineError, UnsupportedProgram
 from ...ir.graph import Call, Get, Graph
 from ...ir.importing.constants import with_constants
 from ...ir.importing.traced import Attributes
-from ...ir.names import FROM_ROOT, is_dotted_path, join, relative
+from ...ir.names import FROM_ROOT, is_dotted_path, join, last_name, parent_of, relative
 from ...ir.persistent import pmap
 from ...ir.program import Module, Program
 from ...ir.rewriter import Relocation
@@ -68,7 +68,7 @@ def is_made(name: str) -> bool:
     >>> is_made("_tensor_constant0"), is_made("a._tensor_constant12"), is_made("_tensor_constant")
     (True, True, False)
     """
-    word = name.rpartition(".")[2]
+    word = last_name(name)
     return word.startswith(MADE) and word[len(MADE) :].isdecimal()
 
 
@@ -211,7 +211,7 @@ def with_state(
             for node in program.graphs[name].nodes
         ]
         graphs[name] = program.graphs[name].with_nodes(nodes)
-    owners = [slot.rpartition(".")[0] for slot in state.order]
+    owners = [parent_of(slot) for slot in state.order]
     listed = with_listed(
         program.modules, owners, {path: module.type_name for path, module in modules.items()}
     )
@@ -295,7 +295,7 @@ def with_state_inputs(program: Program, original: Original, inputs: Sequence[Any
         )
     state = _state(program.state, original, slots)
     owners, types = (
-        [slot.rpartition(".")[0] for slot in state.order],
+        [parent_of(slot) for slot in state.order],
         {one.path: one.type_name for one in original.modules},
     )
     listed = with_listed(program.modules, owners, types)

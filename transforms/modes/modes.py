@@ -17,7 +17,7 @@ from ...ir.arguments import Arg, Body, Ref
 from ...ir.calls.call_graph import bodies_of, module_calls
 from ...ir.effects.declared import leveled
 from ...ir.graph import Call, Frame, Get, Graph, Input, Node, Op, Stack, common_prefix
-from ...ir.names import Names, is_below
+from ...ir.names import Names, is_below, last_name
 from ...ir.operators import GETITEM, op_of
 from ...ir.origins import made_of
 from ...ir.own_operators import is_boundary
@@ -364,7 +364,7 @@ class _Building:
             _inside(nodes, stack),
             tuple([Ref(name) for name in outputs]),
         )
-        name = self.names.fresh(do.name.rpartition(".")[2])
+        name = self.names.fresh(last_name(do.name))
         value = tuple([described[output].get("val") for output in outputs])
         markers = dict.fromkeys([region.first, region.last])
         meta = MappingProxyType(
@@ -466,7 +466,7 @@ def _between_markers(program: Program, name: str, modes: Modes, fuel: Fuel) -> G
             continue
         place, origin = BODY_AT[node.op_name], made_of([node.meta])
         enter, leave = (SET_GRAD, SET_GRAD) if is_op(node, WITH_GRAD) else (ENTER, EXIT)
-        begins, ends = (edit.names.fresh(do.name.rpartition(".")[2]) for do in (enter, leave))
+        begins, ends = (edit.names.fresh(last_name(do.name)) for do in (enter, leave))
         id_ = ids.fresh("$inlined")
         body = wrapped(node) or ""
         path = operator_path(node, "")

@@ -14,7 +14,7 @@ from ...ir.arguments import Arg, Ref
 from ...ir.calls.parts import PART, is_part, original, part_names, parts
 from ...ir.errors import UnsupportedProgram
 from ...ir.graph import Call, Frame, Get, Graph, Input, Node, Stack
-from ...ir.names import Names
+from ...ir.names import Names, parent_of
 from ...ir.names import join as joined
 from ...ir.origins import input_meta
 from ...ir.persistent import grouped, pmap
@@ -98,19 +98,19 @@ class _PartsOf:
             slot for node in graph.callers for slot in sorted(read_below(self.flat, node))
         ]:
             self.slots[slot][part] = None
-            self._reach(slot.rpartition(".")[0], part)
+            self._reach(parent_of(slot), part)
 
     def _reach(self, path: str, part: int) -> None:
         while path and part not in (known := self.modules[path]):
             known[part] = None
-            path = path.rpartition(".")[0]
+            path = parent_of(path)
 
     def _place_unread(self) -> None:
         # Another name of a tensor that a part reads belongs to that part; other unread state belongs to the part of its module.
         state = self.flat.state
         for name, slot in state.pairs:
             if not self.slots[name]:
-                path = name.rpartition(".")[0]
+                path = parent_of(name)
                 readers = [part for other in state.by_cell[slot.cell] for part in self.slots[other]]
                 part = min(readers) if readers else self._around(path)
                 self.slots[name][part] = None
@@ -119,7 +119,7 @@ class _PartsOf:
     def _around(self, path: str) -> int:
         # The first part of a module, or of the nearest enclosing module that has one.
         while path and path not in self.modules:
-            path = path.rpartition(".")[0]
+            path = parent_of(path)
         return min(self.modules.get(path, {0: None}))
 
 

@@ -20,7 +20,7 @@ from torch.fx.proxy import GraphAppendingTracer, TraceError
 from ...ir.arguments import Ref, same_arg
 from ...ir.errors import RuleError
 from ...ir.graph import Call, Node, Op
-from ...ir.names import did_you_mean, join
+from ...ir.names import did_you_mean, join, parent_of
 from ...ir.program import Program
 from ...ir.torch_private import (
     OpOverload,
@@ -646,7 +646,7 @@ def looks_through(part: fx.Node, node: Node) -> bool:
     _, _, views, casts = part.args
     if node.op_name in CASTING:
         return bool(casts) and dict(node.kwargs).get("device") is None
-    return bool(views) and node.op_name.rpartition(".")[0] in VIEWS
+    return bool(views) and parent_of(node.op_name) in VIEWS
 
 
 @frozen(repr=False)

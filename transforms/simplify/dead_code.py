@@ -20,7 +20,7 @@ from ...ir.effects.declared import NodeEffects
 from ...ir.effects.resolved import program_effects
 from ...ir.graph import Call, Graph, Node
 from ...ir.meta import Meta
-from ...ir.names import way_to
+from ...ir.names import parent_of, way_to
 from ...ir.own_operators import is_boundary
 from ...ir.program import Module, Program
 from ...ir.rewriter import Rewriter
@@ -358,7 +358,7 @@ def _without_state(program: Program, fuel: Fuel) -> Program:
 
 def _modules_used(program: Program, slots: Mapping[str, object], fuel: Fuel) -> tuple[Module, ...]:
     paths = [frame.path for frame in (*module_calls(program), *program.call_signatures)]
-    paths += [name.rpartition(".")[0] for name in slots] + [
+    paths += [parent_of(name) for name in slots] + [
         name for name in program.state.modules if name in slots
     ]
     paths += [module.path for module in program.modules if module.type_name == PART]

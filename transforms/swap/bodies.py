@@ -19,7 +19,7 @@ from ...ir.calls.parts import is_part, with_listed
 from ...ir.errors import PurefxError, SwapError
 from ...ir.graph import Call, Get, Graph, Node, Op, Stack
 from ...ir.meta import Meta, without_value
-from ...ir.names import FROM_ROOT, Names, way_to, word_of
+from ...ir.names import FROM_ROOT, Names, last_name, parent_of, way_to, word_of
 from ...ir.operators import GETITEM
 from ...ir.origins import made_of
 from ...ir.own_operators import CALL_MODULE, GIVES, PACK, TAKES, UNPACK, attribute_of
@@ -40,7 +40,7 @@ def covering(paths: Container[str], name: str) -> str | None:
     ('a.b', None)
     """
     while name and name not in paths:
-        name = name.rpartition(".")[0]
+        name = parent_of(name)
     return name or None
 
 
@@ -367,7 +367,7 @@ class _Making:
 
     @property
     def _word(self) -> str:
-        return word_of(self.swap.site.path.rpartition(".")[2])
+        return word_of(last_name(self.swap.site.path))
 
     def module_call(self, leaves: Sequence[Arg]) -> dict[int, Arg]:
         """Call a module of the state; return the leaves of its result."""

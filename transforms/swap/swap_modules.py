@@ -28,7 +28,7 @@ from ...ir.calls.uncertain_names import not_called, uncertain_names, warn_of_oth
 from ...ir.errors import PipelineError, SwapError
 from ...ir.graph import Call, Frame, Get, Graph, Node
 from ...ir.inference import CallValues
-from ...ir.names import Names, did_you_mean, join, relative, way_to
+from ...ir.names import Names, did_you_mean, join, parent_of, relative, way_to
 from ...ir.persistent import pmap
 from ...ir.program import CallSignature, Module, Program
 from ...ir.signature import StateGradient
@@ -98,7 +98,7 @@ def read_requests(program: Program, modules: Any) -> dict[str, Replacement]:
 
 def _check_outermost(found: Mapping[str, Replacement]) -> None:
     for path, by in found.items():
-        outer = covering(found, path.rpartition(".")[0])
+        outer = covering(found, parent_of(path))
         if outer is not None:
             inside = path[len(outer) + 1 :]
             how = (
