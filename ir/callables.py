@@ -12,7 +12,7 @@ from attrs import frozen
 
 from .arguments import thawed
 from .errors import InputError
-from .signature import RestType, Signature, UserInput
+from .signature import RestType, Signature
 from .torch_private import HigherOrderOperator, OpOverload
 
 
@@ -87,11 +87,11 @@ class Parameter:
 def plain_parameters(signature: Signature) -> list[Parameter] | None:
     """Return the parameters of a program that takes defaults or remaining arguments; None for any other program.
 
-    >>> from .signature import LiteralType, ObjectType
+    >>> from .signature import LiteralType, ObjectType, UserInput
     >>> plain_parameters(Signature((UserInput(ObjectType(), "x", LiteralType(2)),), ()))
     [Parameter(name='x', default=(2,), rest=None, by_name=False)]
     """
-    specs = [spec for spec in signature.inputs if type(spec) is UserInput]
+    specs = signature.users.values()
     if all(spec.default is None and type(spec.type) is not RestType for spec in specs):
         return None
     found: list[Parameter] = []

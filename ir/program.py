@@ -14,13 +14,22 @@ from typing import Any, ClassVar
 
 from attrs import evolve, field, frozen
 
+from .arguments import Arg
 from .errors import ArgumentError, InvalidProgram, NamingError, Violation
 from .graph import Call, Frame, Graph, Input, Node, Value
 from .names import did_you_mean, escaped, is_below, join
 from .operators import foreign_operators
 from .origins import Version
 from .persistent import Displayed, PMap, pmap, summary_of, text_of
-from .signature import Constraints, InputMutation, InputSpec, OutputSpec, Signature
+from .signature import (
+    Constraints,
+    InputMutation,
+    InputSpec,
+    OutputSpec,
+    Signature,
+    StateInput,
+    UserInput,
+)
 from .state import State
 
 
@@ -156,6 +165,21 @@ class Program(Value, Displayed):
     def inputs(self) -> tuple[tuple[Input, InputSpec], ...]:
         """The inputs of the root, each with its spec."""
         return tuple(zip(self.main.inputs, self.signature.inputs, strict=True))
+
+    @property
+    def user_inputs(self) -> list[tuple[Input, UserInput]]:
+        """The inputs of the root that the caller passes, each with its spec."""
+        return [(formal, spec) for formal, spec in self.inputs if type(spec) is UserInput]
+
+    @property
+    def state_inputs(self) -> dict[str, str]:
+        """The slot of each input of the root that is state, by name of the input."""
+        return {formal.name: spec.slot for formal, spec in self.inputs if type(spec) is StateInput}
+
+    @property
+    def outputs(self) -> list[tuple[Arg, OutputSpec]]:
+        """The outputs of the root, each with its spec."""
+        return list(zip(self.main.output, self.signature.outputs, strict=True))
 
     def graph(self, name: str) -> Graph:
         """Return a graph by its id, or by the path of a module that runs it.

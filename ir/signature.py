@@ -250,6 +250,15 @@ class Signature:
     ``lift_state`` restores them.  Like the trail, they record the history of a program, not its meaning: they are neither
     compared nor part of the digest, so a sunk program equals one that was written with reads."""
 
+    @property
+    def users(self) -> dict[int, UserInput]:
+        """The user inputs, by their number among all inputs.
+
+        >>> list(Signature((StateInput("w"), UserInput(ObjectType(), "x"))).users)
+        [1]
+        """
+        return {number: spec for number, spec in enumerate(self.inputs) if type(spec) is UserInput}
+
     def with_slots(self, rename: Callable[[str], str]) -> Signature:
         """Return a copy with other names of state.
 

@@ -14,7 +14,7 @@ from ..ir.operators import GETITEM
 from ..ir.origins import Imported, Origin, ancestors, origin_of
 from ..ir.persistent import grouped
 from ..ir.program import Program
-from ..ir.signature import StateInput, UserOutput
+from ..ir.signature import UserOutput
 from ..transforms.inline import inline
 from .law import Case, Transform, law
 
@@ -83,9 +83,9 @@ def _origins_of_values(program: Program) -> Origins:
         if type(node.do) is Op and node.do.effects.writes
         for name in node.refs()
     }
-    state = {formal.name for formal, spec in program.inputs if type(spec) is StateInput}
+    written.update(program.state_inputs)
     found = {
-        formal.name: None if formal.name in written | state else origin_of(formal.meta)
+        formal.name: None if formal.name in written else origin_of(formal.meta)
         for formal in graph.inputs
     }
     for node in graph.nodes:
@@ -142,11 +142,7 @@ def _lost(before: Program, after: Program, left: frozenset[Origin]) -> Iterator[
 
 def _results(program: Program) -> list[str]:
     # The names of user outputs; empty for outputs that are not values.
-    pairs = (
-        zip(program.main.output, program.signature.outputs, strict=True)
-        if program.signature.outputs
-        else ()
-    )
+    pairs = program.outputs if program.signature.outputs else ()
     return [getattr(arg, "name", "") for arg, spec in pairs if type(spec) is UserOutput]
 
 

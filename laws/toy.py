@@ -17,7 +17,6 @@ from ..ir.graph import Op
 from ..ir.operators import GETITEM as GETITEM  # noqa: PLC0414  part of the toy operators
 from ..ir.operators import op_of
 from ..ir.program import Program
-from ..ir.signature import UserInput
 from ..ir.state import SlotKind, State, is_plain
 from ..ir.state_changes import copy_value
 from ..ir.torch_private import resolve_operator, storage_key, window_on
@@ -261,6 +260,6 @@ def toy_meaning(
     >>> toy_meaning(Program.of({"": Graph((), (), ())})).outputs
     ((), (), ())
     """
-    count = sum(type(spec) is UserInput for spec in program.signature.inputs)
+    count = len(program.signature.users)
     leaves = [[3 + 10 * call + index for index in range(count)] for call in range(calls)]
     return evaluate(program, leaves, ToyMachine(), leaves_alone=leaves_alone)

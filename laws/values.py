@@ -46,11 +46,7 @@ def example_args(program: Program, *, seed: int = 0) -> list[Any]:
     """
     draw = torch.Generator().manual_seed(seed)
     values = FakeValues(program)
-    return [
-        _leaf(formal.name, spec, values, draw)
-        for formal, spec in program.inputs
-        if type(spec) is UserInput
-    ]
+    return [_leaf(formal.name, spec, values, draw) for formal, spec in program.user_inputs]
 
 
 def _leaf(name: str, spec: UserInput, values: FakeValues, draw: torch.Generator) -> Any:
@@ -125,7 +121,7 @@ def false_values(program: Program, calls: Sequence[Sequence[Any]]) -> list[str]:
 
 
 def _has_small_sizes(program: Program, leaves: Sequence[Any]) -> bool:
-    specs = [spec for spec in program.signature.inputs if type(spec) is UserInput]
+    specs = program.signature.users.values()
     for spec, leaf in zip(specs, leaves, strict=False):
         shape = spec.type.shape if type(spec.type) is TensorType else ()
         numbers = leaf.shape if isinstance(leaf, torch.Tensor) else ()

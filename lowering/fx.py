@@ -25,7 +25,6 @@ from ..ir.graph import Call
 from ..ir.importing import import_ep, import_fx
 from ..ir.persistent import grouped
 from ..ir.program import Program
-from ..ir.signature import UserInput
 from ..ir.state import Slot, State, same_value
 from ..ir.tensors import TensorIds
 from ..ir.torch_private import times_written
@@ -222,10 +221,7 @@ def with_result(
 
 
 def _check_interface(made: Program, was: Program, name: str) -> None:
-    takes, expected = (
-        [formal.name for formal, spec in one.inputs if type(spec) is UserInput]
-        for one in (made, was)
-    )
+    takes, expected = ([formal.name for formal, _ in one.user_inputs] for one in (made, was))
     if len(takes) != len(expected):
         raise FxPassError(
             f"the pass {name} returned a graph with {len(takes)} inputs ({', '.join(takes)}), but the program takes "

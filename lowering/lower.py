@@ -19,7 +19,7 @@ from ..ir.forks import collector_paused
 from ..ir.graph import Get, Graph, Input, Node, Op
 from ..ir.names import join, word_of
 from ..ir.program import Program
-from ..ir.signature import GIVEN, StateInput, StateMutation, UserInput
+from ..ir.signature import GIVEN, StateInput, StateMutation
 from ..ir.state import SlotKind
 from ..ir.validation import a_program, kind_of
 from ..ir.verify import check
@@ -128,11 +128,11 @@ def executable(program: Program) -> Program:
     True
     """
     signature = program.signature
-    if all(type(spec) is UserInput for spec in signature.inputs) and all(
+    if len(signature.users) == len(signature.inputs) and all(
         type(spec) in GIVEN for spec in signature.outputs
     ):
         return program
-    read = {spec.slot for spec in signature.inputs if type(spec) is StateInput}
+    read = set(program.state_inputs.values())
     written = dict.fromkeys(
         [
             spec.slot

@@ -124,13 +124,8 @@ def _rewritten(program: Program, name: str, tokens: Tokens) -> Graph:
     inputs = tuple([formal for formal in graph.inputs if formal.name not in mine])
     if name != program.root:
         return edit.graph(inputs=inputs, output=_without(graph.output, mine))
-    specs = program.signature.outputs
-    return edit.graph(
-        inputs=inputs,
-        output=tuple(
-            [arg for arg, spec in zip(graph.output, specs, strict=True) if type(spec) is not Token]
-        ),
-    )
+    output = tuple([arg for arg, spec in program.outputs if type(spec) is not Token])
+    return edit.graph(inputs=inputs, output=output)
 
 
 def _check_uses(

@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from attrs import evolve, frozen
 
-from ..ir.arguments import Arg, Ref, map_refs
+from ..ir.arguments import Ref, map_refs
 from ..ir.effects.declared import NodeEffects
 from ..ir.effects.resolved import UnionFind, node_effects, slot_views, storages, views_of
 from ..ir.graph import Graph, Node, Op, Stack, common_prefix
@@ -98,11 +98,11 @@ def inplace_mutations(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
 def _mutations(program: Program, fuel: Fuel) -> tuple[list[Mutation], list[int]]:
     # The mutations to write, and the numbers of the outputs that stay.
     graph = program.main
-    owner = {spec.slot: formal.name for formal, spec in program.inputs if type(spec) is StateInput}
+    owner = {slot: name for name, slot in program.state_inputs.items()}
     slots = frozenset(owner.values())
     found: list[Mutation] = []
     kept: list[int] = []
-    for number, (arg, spec) in enumerate(zip(graph.output, program.signature.outputs, strict=True)):
+    for number, (arg, spec) in enumerate(program.outputs):
         match spec:
             case StateMutation(slot=slot):
                 target = owner[slot]
@@ -370,9 +370,7 @@ class _Backwards:
     def program(self) -> Program:
         """Return the program with the writes in its signature."""
         signature = self.source.signature
-        outputs: list[tuple[Arg, OutputSpec]] = list(
-            zip(self.graph.output, signature.outputs, strict=True)
-        )
+        outputs = self.source.outputs
         for write in self.returned:
             index = self.index[write.target]
             spec = signature.inputs[index]

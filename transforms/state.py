@@ -150,9 +150,7 @@ class _Lifting:
         self.source = source
         self.state = source.state
         self.reads = [node for node in source.main.nodes if reads_value(self.state, node.do)]
-        self.present = {
-            spec.slot: formal.name for formal, spec in source.inputs if type(spec) is StateInput
-        }
+        self.present = {slot: name for name, slot in source.state_inputs.items()}
         """The inputs that are already state, by slot."""
         sunk = [place for place in source.signature.lifted if place.slot not in self.present]
         self.places = [(place.slot, place.behind) for place in sunk]

@@ -295,7 +295,7 @@ def written_slots(program: Program, *, or_returned: bool = False) -> set[str]:
     (set(), {'weight'})
     """
     effects = summary(program.main, node_effects(program, program.main))
-    inputs = {formal.name: spec.slot for formal, spec in program.inputs if type(spec) is StateInput}
+    inputs = program.state_inputs
     values = (*effects.writes, *(effects.aliases if or_returned else ()))
     slots = (*effects.writes_slots, *(effects.aliases_slots if or_returned else ()))
     mutated = [spec.slot for spec in program.signature.outputs if type(spec) is StateMutation]

@@ -49,7 +49,7 @@ from .index import ProgramIndex
 def check_constraints(whole: ProgramIndex) -> Iterator[Finding]:
     """Find ranges, guards and sizes that refer to missing inputs, sizes or operators, or have no value."""
     constraints = whole.program.constraints
-    users = [spec for spec in whole.program.signature.inputs if type(spec) is UserInput]
+    users = list(whole.program.signature.users.values())
     expressions: list[tuple[str, Any, tuple[type, ...]]] = []
     for number, span in enumerate(constraints.ranges):
         place = f"constraints.ranges[{number}]"
@@ -281,7 +281,7 @@ def check_gradients(whole: ProgramIndex) -> Iterator[Finding]:
     A program whose first outputs are gradients is the backward of another one, whose values its gradients and tangents number.
     """
     specs, is_backward = whole.program.signature.outputs, _is_backward(whole)
-    users = [(formal, spec) for formal, spec in whole.program.inputs if type(spec) is UserInput]
+    users = whole.program.user_inputs
     arguments = [formal for formal, spec in users if spec.tangent_of is None]
     claims: list[Claim] = []
     for place, spec, value in _outputs(whole):
@@ -332,12 +332,8 @@ def check_tangents(whole: ProgramIndex) -> Iterator[Finding]:
 def check_types(whole: ProgramIndex) -> Iterator[Finding]:
     """Find user inputs that were traced with another shape or dtype than in the signature."""
     main = whole.main
-    for formal, spec in whole.program.inputs:
-        if (
-            type(spec) is UserInput
-            and type(spec.type) is TensorType
-            and (wrong := misfit(spec.type, value_in(formal.meta)))
-        ):
+    for formal, spec in whole.program.user_inputs:
+        if type(spec.type) is TensorType and (wrong := misfit(spec.type, value_in(formal.meta))):
             yield Finding(
                 f"the argument {spec.argument!r} is {wrong}", main.name, INPUTS, formal.name
             )
@@ -346,22 +342,20 @@ def check_types(whole: ProgramIndex) -> Iterator[Finding]:
 def check_arguments(whole: ProgramIndex) -> Iterator[Finding]:
     """Find user inputs with an unknown type, or with defaults that do not fit the pytrees."""
     signature = whole.program.signature
-    users = [
-        (number, spec) for number, spec in enumerate(signature.inputs) if type(spec) is UserInput
-    ]
-    rests = [spec.type for _, spec in users if type(spec.type) is RestType]
+    users = signature.users
+    rests = [spec.type for spec in users.values() if type(spec.type) is RestType]
     if len(set(rests)) < len(rests):
         yield Finding("two arguments collect the rest", node="signature.inputs")
-    for number, spec in users:
+    for number, spec in users.items():
         if not _is_type(spec):
             fault = f"the argument {spec.argument!r} has an unknown type or default, or sizes that no tensor has"
             yield Finding(fault, node=f"signature.inputs[{number}]")
     if signature.in_spec is None or not (
-        rests or any(spec.default is not None for _, spec in users)
+        rests or any(spec.default is not None for spec in users.values())
     ):
         return
     # With defaults, arguments are bound by name, each to one leaf.
-    arguments = [spec.argument for _, spec in users]
+    arguments = [spec.argument for spec in users.values()]
     if _spec_fault(signature.in_spec, None, ()) is None:
         positional, named = signature.in_spec.children()
         names = [*signature.arg_names[: positional.num_children], *named.context]

@@ -47,7 +47,6 @@ from ...ir.signature import (
     Range,
     RestType,
     TensorType,
-    UserInput,
 )
 from ...ir.torch_private import pytree
 
@@ -383,7 +382,7 @@ class LeafChecks:
     """Checks the flat inputs of one program; ``floating`` is set when the module is converted to another dtype."""
 
     def __init__(self, program: Program) -> None:
-        specs = [spec for spec in program.signature.inputs if type(spec) is UserInput]
+        specs = list(program.signature.users.values())
         self.count = len(specs)
         self.floating = False
         self.paths = [spec.argument or f"input {index}" for index, spec in enumerate(specs)]

@@ -273,11 +273,7 @@ def _node(node: Node, leaf: Callable[[Arg], str]) -> str:
 
 def _arguments(program: Program) -> str:
     values = FakeValues(program)
-    made = [
-        _argument(formal.name, spec, values)
-        for formal, spec in program.inputs
-        if type(spec) is UserInput
-    ]
+    made = [_argument(formal.name, spec, values) for formal, spec in program.user_inputs]
     lines = [
         "def arguments(call: int) -> list[Any]:",
         "    draw = torch.Generator().manual_seed(call)  # noqa: F841",

@@ -107,7 +107,7 @@ def reduce_context(context: LoweringContext) -> tuple[Any, ...]:
         name: Foreign(name) if foreign_operator(name) is target else target
         for name, target in operators.items()
     }
-    only = [spec.only for spec in signature.inputs if type(spec) is UserInput]
+    only = [spec.only for spec in signature.users.values()]
     names = context.names
     of_state = (names.constants, names.ties, names.hooked, names.uncertain)
     rest = (foreign, of_state, context.to, only)

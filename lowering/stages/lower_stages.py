@@ -17,7 +17,6 @@ from ...ir.arguments import Arg, Ref
 from ...ir.calls.parts import chain_of
 from ...ir.errors import ArgumentError, InputError, StageError
 from ...ir.program import Program
-from ...ir.signature import UserInput
 from ...ir.state_changes import copy_value
 from ...ir.validation import Kind, a_program
 from ...ir.verify import check
@@ -188,16 +187,14 @@ def lower_stages(
         number: lower(program, to=to, device=device, state=state)
         for number, program in runs.items()
     }
-    users = [formal for formal, spec in program.inputs if type(spec) is UserInput]
+    users = enumerate(program.user_inputs)
     return Stages(
         tuple([part.path for part in plan.chain.parts]),
         programs,
         tuple([made.get(number) for number in range(count)]),
         ties,
         whole=CallPlan(program),
-        taken=tuple(
-            [index for index, formal in enumerate(users) if formal.name in set(plan.inputs)]
-        ),
+        taken=tuple([index for index, (formal, _) in users if formal.name in set(plan.inputs)]),
         results=plan.outputs,
     )
 

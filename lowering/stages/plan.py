@@ -69,17 +69,12 @@ class StagePlan:
     @cached_property
     def users(self) -> Mapping[str, ArgumentType]:
         """The types of the user inputs, by name."""
-        return {
-            formal.name: spec.type
-            for formal, spec in self.program.inputs
-            if type(spec) is UserInput
-        }
+        return {formal.name: spec.type for formal, spec in self.program.user_inputs}
 
     @cached_property
     def outputs(self) -> tuple[Arg, ...]:
         """The results of the program, values and literals."""
-        pairs = zip(self.program.main.output, self.program.signature.outputs, strict=True)
-        return tuple([arg for arg, spec in pairs if type(spec) is UserOutput])
+        return tuple([arg for arg, spec in self.program.outputs if type(spec) is UserOutput])
 
     @cached_property
     def boundaries(self) -> tuple[tuple[str, ...], ...]:
@@ -218,7 +213,7 @@ def boundaries(
 
 def _first(program: Program, example: Sequence[torch.Tensor] | None) -> Iterator[torch.Tensor]:
     # The inputs of the first stage, on the device of the program, independent of the stages.
-    specs = [spec for spec in program.signature.inputs if type(spec) is UserInput]
+    specs = list(program.signature.users.values())
     if example is not None and len(example) != len(specs):
         raise StageError(
             f"example= has {len(example)} tensors, but the first stage takes {len(specs)}"
@@ -303,7 +298,7 @@ def _inputs(plan: StagePlan) -> Iterator[str]:
 
 
 def _outputs(plan: StagePlan) -> Iterator[str]:
-    for arg, spec in zip(plan.program.main.output, plan.program.signature.outputs, strict=True):
+    for arg, spec in plan.program.outputs:
         match spec:
             case UserOutput():
                 if type(arg) is Ref and arg.name in plan.numbers:

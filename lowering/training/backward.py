@@ -76,9 +76,7 @@ class TrainingPrograms:
         )
         self.outputs = len(results) - len(cut.saved)
         """The number of leaves that the caller gets."""
-        tangents = [
-            (formal, spec.tangent_of) for formal, spec in backward.inputs if type(spec) is UserInput
-        ]
+        tangents = [(formal, spec.tangent_of) for formal, spec in backward.user_inputs]
         self.tangents = tuple([number for _, number in tangents if number is not None])
         """For each tangent of the backward, the number of its output."""
         formals = [formal for formal, number in tangents if number is not None]
@@ -96,7 +94,7 @@ class TrainingPrograms:
             for number, spec in enumerate(gradients)
             if type(spec) is InputGradient
         }
-        leaves = sum(type(spec) is UserInput for spec in forward.signature.inputs)
+        leaves = len(forward.signature.users)
         self.slots = tuple(of_slot)
         """The slots with gradients."""
         self.places = (*of_slot.values(), *[of_leaf.get(number) for number in range(leaves)])
@@ -208,11 +206,11 @@ class TrainingPrograms:
                 graph,
                 {name for name, used in zip(self.tangent_names, request.used, strict=True) if used},
             )
-        specs = zip(graph.output, self.program.signature.outputs, strict=True)
+        given = [arg for arg, spec in self.program.outputs if type(spec) in GIVEN]
         return [
             number not in gradient
             or (number in needed and (alive is None or type(arg) is not Ref or arg.name in alive))
-            for number, arg in enumerate([arg for arg, spec in specs if type(spec) in GIVEN])
+            for number, arg in enumerate(given)
         ]
 
 
@@ -259,8 +257,7 @@ def _refused(forward: Program, gradients: Collection[int]) -> dict[int, str]:
     }
     written |= {name for effects in node_effects(forward, forward.main) for name in effects.writes}
     found: dict[int, str] = {}
-    users = [(formal, spec) for formal, spec in forward.inputs if type(spec) is UserInput]
-    for number, (formal, spec) in enumerate(users):
+    for number, (formal, spec) in enumerate(forward.user_inputs):
         name = spec.argument or formal.name
         if number not in gradients:
             found[number] = (
@@ -299,10 +296,7 @@ def explicit(original: Program) -> tuple[Program, tuple[str, ...]]:
     for spec in program.signature.outputs:
         if type(spec) is StateMutation and spec.slot not in state:
             state[spec.slot] = Input(names.fresh(word_of(spec.slot)))
-    formals = (
-        *[formal for formal, spec in program.inputs if type(spec) is UserInput],
-        *state.values(),
-    )
+    formals = (*[formal for formal, _ in program.user_inputs], *state.values())
     position = {formal.name: number for number, formal in enumerate(formals)}
     outputs: list[OutputSpec] = []
     for spec in program.signature.outputs:
@@ -332,8 +326,9 @@ def with_results(program: Program, wanted: Sequence[bool]) -> Program:
     ()
     """
     graph, flags = program.main, iter(wanted)
-    pairs = zip(graph.output, program.signature.outputs, strict=True)
-    output = tuple([arg if type(spec) not in GIVEN or next(flags) else None for arg, spec in pairs])
+    output = tuple(
+        [arg if type(spec) not in GIVEN or next(flags) else None for arg, spec in program.outputs]
+    )
     return eliminate_dead_code(program.with_main(Graph(graph.inputs, graph.nodes, output))).evolve(
         trail=()
     )

@@ -182,10 +182,7 @@ def called_like(joint: Program, forward: Program) -> Program:
         forward: the forward program, with flat arguments.
     """
     signature = joint.signature
-    inputs = [
-        spec for spec in signature.inputs if type(spec) is UserInput and spec.tangent_of is None
-    ]
-    named = iter(inputs)
+    named = iter([spec for spec in signature.users.values() if spec.tangent_of is None])
     specs = tuple(
         [next(named) if type(spec) is UserInput else spec for spec in forward.signature.inputs]
     )

@@ -41,9 +41,7 @@ def exporter_names(program: Program) -> list[str]:
     leaves = [
         "_".join([word(tree.labels[number]), *map(_of_key, rest)]) for number, rest in tree.places
     ]
-    leaf_names = iter(
-        leaves if len(leaves) == sum(type(spec) is UserInput for spec in signature.inputs) else ()
-    )
+    leaf_names = iter(leaves if len(leaves) == len(signature.users) else ())
     found: list[str] = []
     for formal, spec in program.inputs:
         match spec:
@@ -139,11 +137,7 @@ def name_inputs(
 
 def _requested(program: Program, names: Iterable[str] | Mapping[str, str]) -> dict[int, str]:
     # The names that the caller passes, by number of the root input.
-    users = [
-        position
-        for position, spec in enumerate(program.signature.inputs)
-        if type(spec) is UserInput
-    ]
+    users = list(program.signature.users)
     if isinstance(names, str) or not isinstance(names, Iterable):
         message = (
             f"not {short(names)}; write [{names!r}] for one input"
@@ -234,7 +228,7 @@ def _renamed(graph: Graph, found: dict[str, str]) -> Graph:
 
 def _signature(signature: Signature, requested: dict[int, str]) -> Signature:
     # Positional arguments that are single inputs get the names that the caller passes.
-    users = [position for position, spec in enumerate(signature.inputs) if type(spec) is UserInput]
+    users = list(signature.users)
     leaves = {
         users[number]: argument
         for argument, number in enumerate(_whole(signature, len(users)))

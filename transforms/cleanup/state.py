@@ -31,7 +31,6 @@ from ...ir.signature import (
     Signature,
     StateInput,
     StateMutation,
-    UserInput,
 )
 from ...ir.state import Slot, SlotKind, State
 from ...ir.tensors import TensorIds, cell_key
@@ -308,18 +307,16 @@ def _leaves(program: Program, inputs: Sequence[Any]) -> dict[int, Any]:
         raise TypeError(
             f"inputs are the arguments of one call, in a tuple or a list, not {short(inputs)}"
         )
-    specs = program.signature.inputs
-    users = [at for at, spec in enumerate(specs) if type(spec) is UserInput]
+    users = program.signature.users
     leaves = pytree.tree_leaves(list(inputs))
     if len(leaves) != len(users):
         raise NamingError(
             f"inputs are {len(leaves)} values, but the program takes {len(users)}; pass those of a whole call"
         )
-    pairs = [(at, leaf, specs[at]) for at, leaf in zip(users, leaves, strict=True)]
     return {
         at: leaf
-        for at, leaf, spec in pairs
-        if type(spec) is UserInput and type(spec.type) is not RestType
+        for at, leaf in zip(users, leaves, strict=True)
+        if type(users[at].type) is not RestType
     }
 
 
@@ -331,7 +328,7 @@ def _slots(program: Program, original: Original, leaves: dict[int, Any]) -> dict
         key = cell_key(slot.value)[0]
         if key in known:
             known[key] = [name, *[other for other in known[key] if other != name]]
-    used = {spec.slot for spec in program.signature.inputs if type(spec) is StateInput}
+    used = set(program.state_inputs.values())
     found: dict[int, str] = {}
     for at, leaf in leaves.items():
         names = (
@@ -367,7 +364,7 @@ def _state(state: State, original: Original, chosen: dict[int, str]) -> State:
 
 
 def _signature(signature: Signature, slots: dict[int, str]) -> Signature:
-    users = [at for at, spec in enumerate(signature.inputs) if type(spec) is UserInput]
+    users = list(signature.users)
     gone = {number for number, at in enumerate(users) if at in slots}
     inputs = tuple(
         [StateInput(slots[at]) if at in slots else spec for at, spec in enumerate(signature.inputs)]

@@ -31,7 +31,6 @@ from ...ir.signature import (
     InputSpec,
     ObjectType,
     OutputSpec,
-    StateInput,
     StateMutation,
     TensorType,
     UserInput,
@@ -94,10 +93,9 @@ def without(program: Program, gone: Collection[str]) -> Program | None:
             inputs[name] = found
         else:
             literals[name] = found
-    pairs = zip(graph.output, program.signature.outputs, strict=True)
     outputs: list[tuple[Arg, OutputSpec]] = [
         (arg, spec if type(spec) in STAYS else UserOutput())
-        for arg, spec in pairs
+        for arg, spec in program.outputs
         if type(arg) is not Ref or arg.name not in lost
     ]
     # Operands of the removed nodes are returned.
@@ -152,7 +150,7 @@ def with_interface(
     made = program.with_boundary(
         main, users, outputs, in_spec=None, out_spec=None, arg_names=(), lifted=()
     )
-    kinds = [spec.type for spec in users if type(spec) is UserInput]
+    kinds = [spec.type for spec in made.signature.users.values()]
     names = {
         name
         for kind in kinds
@@ -203,10 +201,8 @@ def without_unused(program: Program, *, only: Collection[str] | None = None) -> 
         main = graph.with_nodes(graph.nodes, inputs=tuple([formal for formal, _ in pairs]))
         program = with_interface(program, main, [spec for _, spec in pairs], specs.outputs)
     left = program.pruned()
-    inputs = {spec.slot for spec in left.signature.inputs if type(spec) is StateInput}
-    return without_slots(
-        left, [name for name in left.state if name not in inputs.union(state_uses(left))]
-    )
+    used = {*left.state_inputs.values(), *state_uses(left)}
+    return without_slots(left, [name for name in left.state if name not in used])
 
 
 Map = Callable[[Any], Any]
@@ -337,8 +333,8 @@ def shrink_sizes(search: Search) -> None:
 def _sizes(program: Program) -> set[int]:
     shapes = [
         spec.type.shape
-        for spec in program.signature.inputs
-        if type(spec) is UserInput and type(spec.type) is TensorType
+        for spec in program.signature.users.values()
+        if type(spec.type) is TensorType
     ]
     shapes += [
         tuple(slot.value.shape)

@@ -109,9 +109,8 @@ def read_less(search: Search) -> None:
 
 
 def _slots(program: Program) -> list[str]:
-    slots = [spec.slot for spec in program.signature.inputs if type(spec) is StateInput]
-    slots += [node.do.slot for node in program.main.nodes if type(node.do) is Get]
-    return list(dict.fromkeys(slots))
+    reads = [node.do.slot for node in program.main.nodes if type(node.do) is Get]
+    return list(dict.fromkeys([*program.state_inputs.values(), *reads]))
 
 
 def _with_inputs(program: Program, slots: Sequence[str]) -> Program | None:

@@ -16,7 +16,7 @@ from ...ir.errors import MinimizeError, PurefxError
 from ...ir.expression import symbols_in
 from ...ir.graph import Call, Get, Node, Op
 from ...ir.program import Program
-from ...ir.signature import LiteralType, StateInput, TensorType, UserInput
+from ...ir.signature import LiteralType, TensorType
 from ...ir.verify import verify
 from ..cleanup import infer
 
@@ -32,8 +32,7 @@ def cost(program: Program) -> tuple[int, ...]:
     True
     """
     kinds = [type(node.do) for _, node in program.nodes()]
-    inputs = program.signature.inputs
-    types = [spec.type for spec in inputs if type(spec) is UserInput]
+    types = [spec.type for spec in program.signature.users.values()]
     tensors = [kind for kind in types if type(kind) is TensorType]
     values = [slot.value for _, slot in program.state.pairs if isinstance(slot.value, torch.Tensor)]
     sizes = [size for one in (*tensors, *values) for size in one.shape]
@@ -42,9 +41,9 @@ def cost(program: Program) -> tuple[int, ...]:
     return (
         kinds.count(Op),
         kinds.count(Call) + len(program.graphs),
-        kinds.count(Get) + sum(type(spec) is StateInput for spec in inputs) + len(program.state),
+        kinds.count(Get) + len(program.state_inputs) + len(program.state),
         len(program.signature.outputs),
-        len(inputs),
+        len(program.signature.inputs),
         len({name for kind in tensors for size in kind.shape for name in symbols_in(size)}),
         sum(size if type(size) is int else 2 for size in sizes),
         sum(dtype not in USUAL for dtype in [one.dtype for one in (*tensors, *values)])

@@ -165,9 +165,7 @@ class Table:
         New contents are not final if only the backward can compute them, or if it changes their memory or the
         memory that they are stored to.
         """
-        outputs = list(
-            enumerate(zip(self.graph.output, self.shape.program.signature.outputs, strict=True))
-        )
+        outputs = list(enumerate(self.shape.program.outputs))
         behind = set(
             self.shape.written_in(set(range(len(self.graph.nodes))).difference(self.forward))
         )

@@ -228,7 +228,7 @@ class _Cut:
 
     def _outputs(self, *, late: bool) -> list[tuple[Arg, OutputSpec]]:
         # The outputs of the joint program that one of the halves returns.
-        pairs = enumerate(zip(self.graph.output, self.program.signature.outputs, strict=True))
+        pairs = enumerate(self.program.outputs)
         return [pair for number, pair in pairs if (number in self.table.late_outputs) is late]
 
     # -- forward ----------------------------------------------------------------------------------------------------------------
@@ -250,7 +250,7 @@ class _Cut:
         )
         specs = [self.specs[formal.name] for formal in formals]
         made = self.program.with_boundary(main, specs, outputs, in_spec=in_spec, out_spec=None)
-        count, known = sum(type(spec) is UserInput for spec in specs), self.program.constraints
+        count, known = len(made.signature.users), self.program.constraints
         guards = tuple(
             [guard for guard in known.guards if all(number < count for number in inputs_in(guard))]
         )

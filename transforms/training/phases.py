@@ -31,7 +31,6 @@ from ...ir.signature import (
     LossOutput,
     StateGradient,
     StateMutation,
-    UserInput,
     UserOutput,
 )
 from ...ir.validation import a_program
@@ -68,13 +67,8 @@ def tangents(program: Program) -> tuple[str, ...]:
     >>> tangents(Program.of({"": Graph((), (), ())}))
     ()
     """
-    return tuple(
-        [
-            formal.name
-            for formal, spec in program.inputs
-            if type(spec) is UserInput and spec.tangent_of is not None
-        ]
-    )
+    users = program.user_inputs
+    return tuple([formal.name for formal, spec in users if spec.tangent_of is not None])
 
 
 def outputs_of(program: Program, *kinds: type) -> list[str]:
@@ -83,7 +77,7 @@ def outputs_of(program: Program, *kinds: type) -> list[str]:
     >>> outputs_of(Program.of({"": Graph((), (), ())}), LossOutput)
     []
     """
-    pairs = zip(program.main.output, program.signature.outputs, strict=True)
+    pairs = program.outputs
     return [name for arg, spec in pairs if type(spec) in kinds for name in refs_in((arg,))]
 
 
@@ -106,7 +100,7 @@ def phases(program: Program) -> Phases:
         PartitionError: a user output depends on a tangent, a region is in both halves, or the program calls modules.
         TypeError: ``program`` is not a Program.
 
-    >>> from purefx.ir import Input, Op, Ref, Signature, TensorType
+    >>> from purefx.ir import Input, Op, Ref, Signature, TensorType, UserInput
     >>> import torch
     >>> nodes = (Node("y", Op("toy.exp"), (Ref("x"),)), Node("one", Op("toy.one"), (Ref("y"),)), Node("g", Op("toy.mul"), (Ref("one"), Ref("y"))))
     >>> signature = Signature((UserInput(TensorType(torch.float32, ()), "x"),), (LossOutput(), InputGradient(0)))
