@@ -242,6 +242,11 @@ class State(Mapping[str, Slot]):
     order: tuple[str, ...] = ()
     slots: PMap[str, Slot] = pmap()
 
+    @classmethod
+    def of(cls, slots: Mapping[str, Slot]) -> State:
+        """Return a state with these slots, in their order."""
+        return cls(tuple(slots), pmap(slots))
+
     @cached_property
     def derived(self) -> dict[Any, Any]:
         """Memo of functions of the state (``derived``), by function; all versions of a program share it."""
@@ -304,8 +309,7 @@ class State(Mapping[str, Slot]):
 
     def without(self, gone: Collection[str]) -> State:
         """Return the state without some slots; tensors that have other names stay."""
-        order = tuple([name for name in self.order if name not in gone])
-        return State(order, pmap({name: self.slots[name] for name in order}))
+        return State.of({name: slot for name, slot in self.pairs if name not in gone})
 
     @cached_property
     def pairs(self) -> tuple[tuple[str, Slot], ...]:

@@ -63,11 +63,11 @@ class TensorMachine:
     def load(self, state: State) -> None:
         """Copy the state, with the ties and the shared memory of the originals.
 
-        >>> from purefx.ir import Slot, pmap
+        >>> from purefx.ir import Slot
         >>> z = torch.ones(1, dtype=torch.complex64)
         >>> slots = {"z": Slot(SlotKind.BUFFER, z, 0, 0), "conjugate": Slot(SlotKind.BUFFER, z.conj(), 1, 0)}
         >>> machine = TensorMachine()
-        >>> machine.load(State(tuple(slots), pmap(slots)))
+        >>> machine.load(State.of(slots))
         >>> machine.slots["z"].mul_(2j).tolist(), machine.slots["conjugate"].tolist()
         ([2j], [-2j])
         """

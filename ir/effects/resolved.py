@@ -173,11 +173,11 @@ def slot_views(program: Program, slot: str) -> set[object]:
     """Return the storage of a slot, and the storages entangled with it through modules.
 
     >>> import torch
-    >>> from purefx.ir import Slot, SlotKind, State, pmap
+    >>> from purefx.ir import Slot, SlotKind, State
     >>> linear = torch.nn.Linear(2, 2)
     >>> values = {"lin": (SlotKind.MODULE, linear), "w": (SlotKind.PARAMETER, linear.weight)}
     >>> slots = {name: Slot(kind, value, at, at) for at, (name, (kind, value)) in enumerate(values.items())}
-    >>> sorted(slot_views(Program.of({}, state=State(tuple(slots), pmap(slots))), "w"))
+    >>> sorted(slot_views(Program.of({}, state=State.of(slots)), "w"))
     [('storage', 0), ('storage', 1)]
     """
     _, storage = slot_storage(program, slot)

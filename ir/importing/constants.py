@@ -22,7 +22,6 @@ from ..graph import Get, Graph, Node, Stack
 from ..meta import EMPTY_META, Meta
 from ..names import FROM_ROOT, is_below, join, parent_of, relative, way_to
 from ..own_operators import user_stack
-from ..persistent import pmap
 from ..program import Program
 from ..state import SlotKind, State
 from ..tensors import TensorIds
@@ -181,7 +180,7 @@ class _Lifting:
             kind = SlotKind.PARAMETER if is_parameter else SlotKind.CONSTANT
             slots[name] = numbers.slot(values[identity], kind, persistent=is_parameter)
             self.slots[key] = name
-        return State(tuple(slots), pmap(slots)) if len(slots) > len(state) else state
+        return State.of(slots) if len(slots) > len(state) else state
 
     def _owner(self, homes: list[str]) -> str:
         # The innermost called module around all of them; a module that is kept as an object cannot hold slots.

@@ -190,7 +190,7 @@ def read_state(ep: ExportedProgram) -> State:
             slots[name] = numbers.slot(
                 found, kind, persistent=persistent and kind is not SlotKind.CONSTANT
             )
-    state = State(tuple(slots), pmap(slots))
+    state = State.of(slots)
     state.derived[known_names] = frozenset({"state"})
     return state
 

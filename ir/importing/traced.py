@@ -22,7 +22,6 @@ from ..graph import Call, Frame, Get, Graph, Stack
 from ..names import FROM_ROOT, Names, is_below, is_identifier, join, last_name, way_to
 from ..operators import Declared
 from ..own_operators import CALL_GUARDS, CALL_MODULE, attribute_of
-from ..persistent import pmap
 from ..program import Module
 from ..signature import RestType
 from ..state import Slot, SlotKind, State
@@ -371,7 +370,7 @@ class Attributes:
         for path, value in self.constants.items():
             if path not in slots:
                 slots[path] = numbers.slot(value, SlotKind.CONSTANT, persistent=False)
-        return State(tuple(slots), pmap(slots))
+        return State.of(slots)
 
     def _is_inside(self, path: str) -> bool:
         return any(above in self.held for above in way_to(path)[:-1])

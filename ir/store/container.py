@@ -25,7 +25,7 @@ from attrs import evolve, frozen
 
 from ..errors import ArgumentError, MissingDependency, StoreError, UnsupportedProgram
 from ..names import Names, did_you_mean
-from ..persistent import grouped, pmap
+from ..persistent import grouped
 from ..program import Program
 from ..state import Slot, State, is_plain, same_contents
 from ..text.lexer import type_name
@@ -506,7 +506,7 @@ def with_memory(
             slots.update(
                 {name: evolve(state[name], value=made[state[name].cell]) for name in names}
             )
-    return State(state.order, pmap(slots))
+    return State.of(slots)
 
 
 def _same(left: torch.Tensor, right: torch.Tensor) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from attrs import evolve, frozen
 
-from ..persistent import grouped, pmap
+from ..persistent import grouped
 from ..signature import LiteralType
 from ..state import Slot, SlotKind, State, begin_of
 from .arguments import ARG, CONSTANTS
@@ -187,7 +187,7 @@ def print_state(state: State) -> list[str]:
         state: any state whose order names its slots.
 
     >>> slot = Slot(SlotKind.BUFFER, torch.zeros(2, 3), 7, 9)
-    >>> print_state(State(("n", "m"), pmap({"n": slot, "m": slot})))
+    >>> print_state(State.of({"n": slot, "m": slot}))
     ['buffer n: f32[2, 3]', 'buffer m: f32[2, 3] tied n']
     """
     begins = memory_begins(state.slots.values())
@@ -273,7 +273,7 @@ def read_state(cursor: Cursor) -> State:
         slots[line.name] = Slot(
             line.kind, value, next(cells) if tied is None else tied.cell, storage, line.persistent
         )
-    return State(tuple(slots), pmap(slots))
+    return State.of(slots)
 
 
 def _value(

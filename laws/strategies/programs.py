@@ -341,7 +341,7 @@ def _state(state: Sequence[Window]) -> State:
         unnamed = evolve(window, name="")
         cell, kind = cells.setdefault(unnamed, len(cells)), ROLES.get(window.role, SlotKind.BUFFER)
         slots[window.name] = Slot(kind, _tensor(unnamed), cell, window.memory, window.is_saved)
-    return State(tuple(slots), pmap(slots))
+    return State.of(slots)
 
 
 @cache

@@ -18,7 +18,7 @@ from ...ir.calls.uncertain_names import uncertain_names
 from ...ir.graph import Call, Frame, Get, Graph, Node, Op
 from ...ir.names import FROM_ROOT, is_below, join, parent_of
 from ...ir.own_operators import is_module_call, read_modules
-from ...ir.persistent import derived, grouped, pmap
+from ...ir.persistent import derived, grouped
 from ...ir.program import Module, Program, Step
 from ...ir.state import Slot, SlotKind, State
 
@@ -182,7 +182,7 @@ def _without_values(program: Program) -> Program:
     slots = {
         name: Slot(slot.kind, None, slot.cell, slot.storage) for name, slot in program.state.pairs
     }
-    return program.evolve(state=State(program.state.order, pmap(slots)), trail=())
+    return program.evolve(state=State.of(slots), trail=())
 
 
 def one_object(program: Program) -> tuple[dict[str, str], dict[str, str]]:

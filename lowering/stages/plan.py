@@ -496,7 +496,7 @@ def _state(plan: StagePlan, number: int) -> State:
     names |= {
         plan.original(name): slots[name] for name in plan.slots[number] if is_below(name, path)
     }
-    return State(tuple(names), pmap(names))
+    return State.of(names)
 
 
 def _contract(plan: StagePlan, number: int) -> tuple[Signature, Constraints]:

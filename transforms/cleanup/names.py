@@ -14,7 +14,6 @@ from ...ir.calls.argument_tree import ArgumentTree, leaf_ranges
 from ...ir.errors import NamingError
 from ...ir.graph import Graph
 from ...ir.names import Names, did_you_mean, is_below, is_identifier
-from ...ir.persistent import pmap
 from ...ir.program import Program
 from ...ir.signature import Signature, StateInput, UserInput
 from ...ir.state import Slot, SlotKind, State, exporter_name
@@ -456,7 +455,7 @@ class _Naming:
         same = tuple(slots) == self.state.order and all(
             slots[name] is slot for name, slot in self.state.pairs
         )
-        return self.state if same else State(tuple(slots), pmap(slots))
+        return self.state if same else State.of(slots)
 
     def _slot(self, slot: Slot, own: Slot) -> Slot:
         if not self.original.tells_kinds:

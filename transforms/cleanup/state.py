@@ -21,7 +21,6 @@ from ...ir.graph import Call, Get, Graph
 from ...ir.importing.constants import with_constants
 from ...ir.importing.traced import Attributes
 from ...ir.names import FROM_ROOT, is_dotted_path, join, last_name, parent_of, relative
-from ...ir.persistent import pmap
 from ...ir.program import Module, Program
 from ...ir.rewriter import Relocation
 from ...ir.signature import (
@@ -360,7 +359,7 @@ def _state(state: State, original: Original, chosen: dict[int, str]) -> State:
             continue
         own = original.slots[name]
         slots[name] = numbers.slot(own.value, own.kind, persistent=own.persistent)
-    return State(tuple(slots), pmap(slots))
+    return State.of(slots)
 
 
 def _signature(signature: Signature, slots: dict[int, str]) -> Signature:

@@ -63,7 +63,7 @@ def below_parts(
         for part in sorted(parts_of.calls.get(frame, parts_of.modules.get(frame.path, {0: None})))
     }
     return split.evolve(
-        state=State(tuple(slots), pmap(slots)),
+        state=State.of(slots),
         modules=tuple(modules),
         call_signatures=pmap(signatures),
         signature=flat.signature.with_slots(
@@ -175,7 +175,7 @@ def without_parts(program: Program) -> Program:
         for frame in program.call_signatures
     }
     return program.evolve(
-        state=State(tuple(slots), pmap(slots)),
+        state=State.of(slots),
         modules=tuple(modules.values()),
         call_signatures=pmap(signatures),
         signature=program.signature.with_slots(lambda slot: original(slot, names)),

@@ -23,7 +23,6 @@ from ...ir.names import FROM_ROOT, Names, last_name, parent_of, way_to, word_of
 from ...ir.operators import GETITEM
 from ...ir.origins import made_of
 from ...ir.own_operators import CALL_MODULE, GIVES, PACK, TAKES, UNPACK, attribute_of
-from ...ir.persistent import pmap
 from ...ir.program import Module, Program
 from ...ir.rewriter import Relocation
 from ...ir.signature import UserInput, UserOutput
@@ -107,7 +106,7 @@ def new_state(state: State, arrivals: Mapping[str, Mapping[str, Slot]]) -> State
             slots[name] = numbers.renumbered(arrivals[path][name])
     for rest in waiting.values():
         slots.update({new: numbers.renumbered(slot) for new, slot in rest.items()})
-    return State(tuple(slots), pmap(slots))
+    return State.of(slots)
 
 
 def new_modules(program: Program, arrivals: Mapping[str, tuple[Module, ...]]) -> tuple[Module, ...]:
