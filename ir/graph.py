@@ -23,7 +23,22 @@ from .names import Names
 from .persistent import Displayed, grouped
 
 
-class Value:
+class Uncopied:
+    """Base class of objects that copies of their owners share: a deep copy returns the same object.
+
+    >>> import copy
+    >>> code = Uncopied()
+    >>> copy.deepcopy([code])[0] is code
+    True
+    """
+
+    __slots__ = ()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return self
+
+
+class Value(Uncopied):
     """Base class of immutable values without fields: copying returns the same object, and pickling is refused.
 
     >>> import copy
@@ -40,9 +55,6 @@ class Value:
     """The advice of the error if it is pickled."""
 
     def __copy__(self) -> Any:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         return self
 
     def __reduce_ex__(self, protocol: Any) -> Any:

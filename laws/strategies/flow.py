@@ -17,13 +17,14 @@ import torch
 from attrs import frozen
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
+from ...ir.graph import Uncopied
 from ...ir.inference import ASSUMED
 from ...ir.names import is_below
 from ...ir.torch_private import FakeTensor, FakeTensorMode
 
 
 @frozen(eq=False)
-class Kind:
+class Kind(Uncopied):
     """The fake value of a node, and the properties that the menu reads.
 
     >>> tensor_kind(torch.float32, 3, 4).dims
@@ -39,9 +40,6 @@ class Kind:
     is_plain: bool = True
     """Whether its elements do not overlap, so that it can be written."""
     is_contiguous: bool = True
-
-    def __deepcopy__(self, memo: Any) -> Kind:
-        return self  # all fake values have one mode
 
 
 REFUSED = Kind("refused", None)

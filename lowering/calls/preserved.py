@@ -18,7 +18,7 @@ from ...ir.calls.argument_tree import ArgumentTree, flatten
 from ...ir.calls.call_sites import Convention
 from ...ir.calls.compatibility import described_call
 from ...ir.errors import CallError, InputError, InputValueError
-from ...ir.graph import Call, Input, Node
+from ...ir.graph import Call, Input, Node, Uncopied
 from ...ir.names import FROM_ROOT
 from ...ir.own_operators import pack, unpack
 from ...ir.torch_private import is_tracing, uncompiled
@@ -28,7 +28,7 @@ SideChannel = list[Any]
 """Call number, extra operands of the body, and (after the call) its extra outputs."""
 
 
-class PreservedCall:
+class PreservedCall(Uncopied):
     """A call of a module with a preserved signature, in one body."""
 
     __name__ = "call_site"  # fx reads the name of functions in graphs
@@ -55,9 +55,6 @@ class PreservedCall:
         """Whether a side channel is passed."""
         self.pack = packing(signature.in_spec)
         self.out_spec = signature.out_spec
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> PreservedCall:
-        return self  # code is not state
 
     def __call__(self, child: Any, leaves: Sequence[Any], extra: Sequence[Any]) -> Any:
         """Call a module and return the outputs that the caller uses."""
@@ -138,7 +135,7 @@ def packing(in_spec: Any) -> Callable[[Sequence[Any]], tuple[Sequence[Any], Mapp
     return lambda leaves: pack(leaves, in_spec)
 
 
-class CallHandler:
+class CallHandler(Uncopied):
     """Runs one call of a module: the body, and its calling convention."""
 
     def __init__(self, place: Any, convention: Convention) -> None:
@@ -150,9 +147,6 @@ class CallHandler:
             (at, leaf) for at, leaf in enumerate(convention.takes) if type(leaf) is not Ref
         ]
         """Literals that were baked into the body at export."""
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> CallHandler:
-        return self
 
     def values(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], channel: SideChannel | None
@@ -182,7 +176,7 @@ class CallHandler:
         return [leaves[leaf] if leaf >= 0 else next(extra) for leaf in convention.inputs]
 
 
-class CallHandlers(dict[int, CallHandler]):
+class CallHandlers(Uncopied, dict[int, CallHandler]):
     """The handlers of a module by call number; calls from outside use the first."""
 
     def of(self, channel: SideChannel | None) -> CallHandler:
@@ -190,9 +184,6 @@ class CallHandlers(dict[int, CallHandler]):
         if channel is not None and channel[0] in self:
             return self[channel[0]]
         return next(iter(self.values()))
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> CallHandlers:
-        return self
 
 
 def handling(run: Callable[[torch.nn.Module, Any, list[Any]], Any]) -> Callable[..., Any]:

@@ -19,7 +19,7 @@ from ...ir.analysis.numbers import too_much_work
 from ...ir.calls.call_graph import heights
 from ...ir.calls.call_sites import Convention, without_boundaries
 from ...ir.errors import UnsupportedProgram
-from ...ir.graph import Call, Graph, Node, Op
+from ...ir.graph import Call, Graph, Node, Op, Uncopied
 from ...ir.operators import advice_for, named_with_reasons
 from ...ir.torch_private import (
     OpOverload,
@@ -147,7 +147,7 @@ FILE = "<purefx>"
 
 
 @define(eq=False)
-class Body:
+class Body(Uncopied):
     """A distinct body: its graph and its function."""
 
     name: str
@@ -172,9 +172,6 @@ class Body:
         """Return the number of the node that a source line runs."""
         index = line - 2  # the first line is the `def`
         return index if 0 <= index < len(self.runs.nodes) else None
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Body:
-        return self  # code is not state
 
 
 Codes = WeakValueDictionary[CodeType, Body]

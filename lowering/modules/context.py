@@ -15,7 +15,7 @@ from ...ir.calls.call_graph import Label, bodies_of_calls, bodies_run_by, calls_
 from ...ir.calls.call_sites import Convention, conventions
 from ...ir.calls.parts import first_paths
 from ...ir.calls.uncertain_names import uncertain_names
-from ...ir.graph import Call, Frame, Get, Graph, Node, Op
+from ...ir.graph import Call, Frame, Get, Graph, Node, Op, Uncopied
 from ...ir.names import FROM_ROOT, is_below, join, parent_of
 from ...ir.own_operators import is_module_call, read_modules
 from ...ir.persistent import derived, grouped
@@ -54,7 +54,7 @@ class StateNames:
 
 
 @frozen(eq=False)
-class LoweringContext:
+class LoweringContext(Uncopied):
     """Shared by the modules of one lowering and their copies; contains no tensors."""
 
     program: Program
@@ -118,9 +118,6 @@ class LoweringContext:
         ]
         bare = program.evolve(state=State(), trail=(), modules=tuple(modules))
         return cls(bare, to, same, names, merged and merged.on(_without_values))
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> LoweringContext:
-        return self  # shared by copies
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return LoweringContext.reduce_context(self)

@@ -15,6 +15,7 @@ from attrs import define
 from torch.export.unflatten import UnflattenedModule
 
 from ...ir.effects.registered import effects_of
+from ...ir.graph import Uncopied
 from ...ir.names import join
 from ...ir.program import Program
 from ...ir.state import is_plain
@@ -220,7 +221,7 @@ def copy_graph(graph: torch.fx.Graph) -> torch.fx.Graph:
 
 
 @define(eq=False)
-class Place:
+class Place(Uncopied):
     """The instance of a lowered module: its body, path and call number."""
 
     body: Body
@@ -229,9 +230,6 @@ class Place:
     type_name: str | None
     context: LoweringContext
     """The data shared by all modules of the lowering."""
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Place:
-        return self
 
     def fx_graph(self, owner: torch.nn.Module) -> torch.fx.Graph:
         """Return a new fx graph of the body, owned by the module."""

@@ -17,7 +17,7 @@ from attrs import define
 from ...ir.arguments import Ref
 from ...ir.effects.resolved import node_effects
 from ...ir.errors import InputValueError, UnsupportedProgram
-from ...ir.graph import Get, Graph, Input, Node, Op
+from ...ir.graph import Get, Graph, Input, Node, Op, Uncopied
 from ...ir.names import word_of
 from ...ir.program import Program
 from ...ir.signature import (
@@ -60,7 +60,7 @@ class Request(NamedTuple):
 Like = tuple[torch.Size, torch.dtype, torch.device]
 
 
-class TrainingPrograms:
+class TrainingPrograms(Uncopied):
     """The programs of a training module.
 
     Args:
@@ -111,9 +111,6 @@ class TrainingPrograms:
         self.read_slots, self.read_frozen, self.read_state = map(
             reader, (self.slots, self.frozen, self.state)
         )
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> TrainingPrograms:
-        return self
 
     def check(self, module: torch.nn.Module, leaves: Sequence[Any]) -> None:
         """Raise if gradients of a call would be missing.
