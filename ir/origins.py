@@ -17,6 +17,7 @@ from attrs import define, evolve, field, frozen
 from .graph import Input, Node, Stack
 from .meta import EMPTY_META, ORIGIN, Meta
 from .names import escaped, is_below
+from .persistent import closure
 
 Item = TypeVar("Item", Node, Input)
 
@@ -174,18 +175,14 @@ def roots_at(origins: Iterable[Origin], path: str | None = None) -> list[Importe
     >>> len(roots_at([shared])), roots_at([shared], "b") == [other], len(roots_at([shared], "c"))
     (2, True, 2)
     """
-    todo, found = list(reversed(list(origins))), dict[Origin, None]()
-    while todo:
-        origin = todo.pop()
-        if origin not in found:
-            found[origin] = None
-            is_body = isinstance(origin, Made) and origin.is_body
-            mine = (
-                [one for one in origin.of if _is_at(one, path)]
-                if path is not None and is_body
-                else []
-            )
-            todo += reversed(mine or origin.of)
+
+    def behind(origin: Origin) -> Iterable[Origin]:
+        mine: list[Origin] = []
+        if path is not None and isinstance(origin, Made) and origin.is_body:
+            mine = [one for one in origin.of if _is_at(one, path)]
+        return reversed(mine or origin.of)
+
+    found = closure(reversed(list(origins)), behind)
     return [origin for origin in found if isinstance(origin, Imported)]
 
 

@@ -51,6 +51,26 @@ def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
     return found
 
 
+def closure(starts: Iterable[K], following: Callable[[K], Iterable[K]]) -> dict[K, None]:
+    """Return everything that some starting points lead to, depth first, with these; each once.
+
+    Args:
+        starts: the starting points; the last is followed first.
+        following: returns what one thing leads to, likewise.
+
+    >>> list(closure([1], {1: [2, 3], 2: [], 3: [2]}.__getitem__))
+    [1, 3, 2]
+    """
+    found: dict[K, None] = {}
+    todo = list(starts)
+    while todo:
+        here = todo.pop()
+        if here not in found:
+            found[here] = None
+            todo += following(here)
+    return found
+
+
 MANY = 4
 """If every fourth entry changes, a new dict is faster than editing the tree."""
 

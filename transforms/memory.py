@@ -16,6 +16,7 @@ from ..ir.effects.declared import NodeEffects
 from ..ir.effects.resolved import UnionFind, item_of, slot_storage, storages, unpacked_calls
 from ..ir.graph import Get, Graph, Node, Op
 from ..ir.inference import agrees, described
+from ..ir.persistent import closure
 from ..ir.program import Program
 from ..ir.signature import StateInput
 from ..ir.torch_private import OpOverload, schema_of
@@ -242,13 +243,7 @@ def output_aliases(graph: Graph, aliases: Callable[[str], Iterable[str]]) -> set
     >>> sorted(output_aliases(graph, {"y": ("x",), "x": ()}.__getitem__))
     ['x', 'y']
     """
-    todo, found = list(graph.output_refs()), set[str]()
-    while todo:
-        name = todo.pop()
-        if name not in found:
-            found.add(name)
-            todo += aliases(name)
-    return found
+    return set(closure(graph.output_refs(), aliases))
 
 
 @frozen

@@ -29,7 +29,7 @@ from ..origins import (
     origin_of,
     roots_at,
 )
-from ..persistent import Displayed, grouped
+from ..persistent import Displayed, closure, grouped
 from ..program import Program
 from ..validation import NODE_NAME, a_program
 
@@ -472,11 +472,7 @@ def _forth(
 
 def _made_of(version: Version, origin: Origin) -> list[Origin]:
     users = grouped([(used, one) for one in ancestors(version.places) for used in one.of])
-    found, todo = {origin: None}, [origin]
-    while todo:
-        more = [user for user in users.get(todo.pop(), ()) if user not in found]
-        found.update(dict.fromkeys(more))
-        todo += more
+    found = closure([origin], lambda used: users.get(used, ()))
     return [one for one in version.places if one in found]
 
 

@@ -16,6 +16,7 @@ import torch
 
 from ..graph import Graph, Node, Op
 from ..meta import Meta
+from ..persistent import closure
 from ..torch_private import OpOverload, schema_of
 
 
@@ -31,15 +32,7 @@ def computed_of(names: Iterable[str], nodes: Mapping[str, Node]) -> dict[str, No
     >>> list(computed_of(["z"], {"y": y, "z": z})), list(computed_of(["z"], {"z": z}))
     (['z', 'w', 'y', 'x'], ['z', 'w', 'y'])
     """
-    found, todo = dict[str, None](), list(names)
-    while todo:
-        name = todo.pop()
-        if name not in found:
-            found[name] = None
-            node = nodes.get(name)
-            if node is not None:
-                todo += node.refs()
-    return found
+    return closure(names, lambda name: nodes[name].refs() if name in nodes else ())
 
 
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)

@@ -16,6 +16,7 @@ import torch
 from attrs import define, evolve, field
 from torch.export.graph_signature import CustomObjArgument
 
+from ..analysis.numbers import computed_of
 from ..arguments import Arg, Body, Ref, thawed
 from ..calls.call_graph import bodies_of
 from ..errors import InvalidProgram, UnsupportedProgram, Violation
@@ -412,16 +413,10 @@ def _refused(run: Run, node: Node, error: Exception) -> Violation:
 
 def _needed(graph: Graph, names: Sequence[str], known: Collection[str]) -> Collection[str]:
     # The unknown nodes that values depend on; all if their order matters.
-    nodes, needed, todo = graph.by_name, set[str](), [*names]
+    unknown = {node.name: node for node in graph.nodes if node.name not in known}
     if any(changes_sizes(do) or (type(do) is Op and do.effects.scope) for do in graph.distinct):
-        return nodes.keys() - known
-    while todo:
-        name = todo.pop()
-        if name not in nodes or name in needed or name in known:
-            continue
-        needed.add(name)
-        todo += nodes[name].refs()
-    return needed
+        return unknown
+    return unknown.keys() & computed_of(names, unknown)
 
 
 def _merged(source: Graph, runs: list[Run]) -> Graph:

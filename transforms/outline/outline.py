@@ -18,7 +18,7 @@ from ...ir.effects.dependencies import dependencies
 from ...ir.errors import FlatCallWarning, UnsupportedProgram
 from ...ir.graph import Frame, Node, Stack
 from ...ir.names import escaped
-from ...ir.persistent import grouped
+from ...ir.persistent import closure, grouped
 from ...ir.program import Program
 from ..transformation import UNLIMITED, Fuel, transformation
 from .extraction import Walk
@@ -143,18 +143,9 @@ def _circle(edges: Edges) -> set[Item]:
         for item, earlier in edges.items():
             for other in earlier:
                 after.setdefault(other, {})[item] = None
-        return _reached(start, edges) & _reached(start, after)
+        before = closure([start], lambda item: edges.get(item, ()))
+        return before.keys() & closure([start], lambda item: after.get(item, ()))
     return set()
-
-
-def _reached(start: Item, edges: Edges) -> set[Item]:
-    found = {start}
-    todo = [start]
-    while todo:
-        new = [item for item in edges.get(todo.pop(), ()) if item not in found]
-        found.update(new)
-        todo += new
-    return found
 
 
 def _not_allowed(program: Program, fuel: Fuel, flat: Collection[Frame]) -> Collection[Frame]:

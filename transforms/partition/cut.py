@@ -17,7 +17,7 @@ from ...ir.graph import Call, Frame, Get, Graph, Input, Node, Stack
 from ...ir.names import Names, parent_of
 from ...ir.names import join as joined
 from ...ir.origins import input_meta
-from ...ir.persistent import grouped, pmap
+from ...ir.persistent import closure, grouped, pmap
 from ...ir.program import Module, Program
 from ...ir.rewriter import Relocation, Rewriter
 from ...ir.state import Slot, State
@@ -135,16 +135,9 @@ def read_below(flat: Program, node: Node) -> frozenset[str]:
     frozenset()
     """
     found: set[str] = set()
-    todo, seen = node.bodies, set[str]()
-    while todo:
-        name = todo.pop()
-        if name not in seen:
-            seen.add(name)
-            graph = flat.graphs[name]
-            found.update(
-                joined("", inner.do.slot) for inner in graph.nodes if type(inner.do) is Get
-            )
-            todo.extend(graph.callees)
+    for name in closure(node.bodies, lambda name: flat.graphs[name].callees):
+        reads = [inner.do for inner in flat.graphs[name].nodes if type(inner.do) is Get]
+        found.update([joined("", read.slot) for read in reads])
     return frozenset(found)
 
 

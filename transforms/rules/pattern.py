@@ -21,6 +21,7 @@ from ...ir.arguments import Ref, same_arg
 from ...ir.errors import RuleError
 from ...ir.graph import Call, Node, Op
 from ...ir.names import did_you_mean, join, parent_of
+from ...ir.persistent import closure
 from ...ir.program import Program
 from ...ir.torch_private import (
     OpOverload,
@@ -509,13 +510,8 @@ def _orders(name: str, parts: Mapping[str, Part]) -> list[Mapping[str, Part]]:
 
 def nodes_of(*parts: Part) -> dict[fx.Node, None]:
     """Return the nodes of parts, and those of all their operands."""
-    todo, found = [each for each in parts if isinstance(each, fx.Node)], dict[fx.Node, None]()
-    while todo:
-        each = todo.pop()
-        if each not in found:
-            found[each] = None
-            todo += reversed(each.all_input_nodes)
-    return found
+    nodes = [each for each in parts if isinstance(each, fx.Node)]
+    return closure(nodes, lambda each: reversed(each.all_input_nodes))
 
 
 def shown(part: Part, depth: int = 6) -> str:

@@ -23,6 +23,7 @@ from ...ir.inference import clone_value
 from ...ir.meta import is_backward
 from ...ir.operators import CLONE
 from ...ir.own_operators import is_boundary
+from ...ir.persistent import closure
 from ...ir.program import Program
 from ...ir.rewriter import Rewriter
 from ...ir.signature import (
@@ -318,13 +319,7 @@ class Shape:
 
 
 def _closure(sources: Sequence[Sequence[int]], numbers: Iterable[int]) -> set[int]:
-    found, todo = set[int](), list(numbers)
-    while todo:
-        number = todo.pop()
-        if number not in found:
-            found.add(number)
-            todo += sources[number]
-    return found
+    return set(closure(numbers, sources.__getitem__))
 
 
 def with_saved_copies(program: Program) -> Program:
