@@ -180,6 +180,11 @@ class Node(Value, Displayed):
         """The ids of the graphs that it passes to its operator, in order, repeats kept."""
         return bodies_in(self.args, self.kwargs)
 
+    @property
+    def val(self) -> Any:
+        """Its fake value; None without one."""
+        return self.meta.get("val")
+
     def refs(self) -> list[str]:
         """Return the names of the used values, in order, repeats kept."""
         return refs_in(self.args, self.kwargs)
@@ -296,6 +301,11 @@ class Input(Value):
     name: str
     meta: Meta = field(default=EMPTY_META, eq=False, repr=False)
 
+    @property
+    def val(self) -> Any:
+        """Its fake value; None without one."""
+        return self.meta.get("val")
+
 
 @frozen
 class Graph(Value, Displayed):
@@ -378,6 +388,13 @@ class Graph(Value, Displayed):
     def callees(self) -> tuple[str, ...]:
         """The ids of the graphs that it calls or passes to operators, in order, repeats kept."""
         return tuple([name for node in self.callers for name in node.callees])
+
+    @cached_property
+    def reads(self) -> Mapping[str, str]:
+        """The slot of each read, by name of the node."""
+        return MappingProxyType(
+            {node.name: node.do.slot for node in self.nodes if type(node.do) is Get}
+        )
 
     @cached_property
     def metas(self) -> Mapping[str, Meta]:

@@ -17,7 +17,7 @@ from attrs import evolve
 from .calls.call_graph import all_instances
 from .calls.parts import part_names, with_listed
 from .errors import NamingError, UnsupportedProgram
-from .graph import Get, Input, Node, place_of
+from .graph import Input, Node, place_of
 from .names import did_you_mean, join, parent_of, way_to
 from .program import Program, state_changed
 from .signature import InputMutation, InputSpec, StateGradient, StateInput, StateMutation, UserInput
@@ -273,7 +273,7 @@ def state_uses(program: Program) -> Mapping[str, Node | None]:
     Args:
         program: a program at any stage.  An unused input does not count as a use of its slot.
 
-    >>> from purefx.ir import Graph
+    >>> from purefx.ir import Get, Graph
     >>> node = Node("w", Get("weight"))
     >>> dict(state_uses(Program.of({"": Graph((), (node,))}))) == {"weight": node}
     True
@@ -294,12 +294,10 @@ def state_uses(program: Program) -> Mapping[str, Node | None]:
             users = main.users.get(formal.name)
             found.setdefault(spec.slot, by_name[users[0]] if users else None)
     for name, paths in all_instances(program).items():
-        reads = [
-            (node, node.do.slot) for node in program.graphs[name].nodes if type(node.do) is Get
-        ]
-        for path in paths if reads else ():
-            for node, slot in reads:
-                found.setdefault(join(path, slot), node)
+        graph = program.graphs[name]
+        for path in paths if graph.reads else ():
+            for read, slot in graph.reads.items():
+                found.setdefault(join(path, slot), graph.by_name[read])
     return found
 
 

@@ -117,11 +117,7 @@ def _program_facts(program: Program) -> dict[str, object]:
         for graph in map(program.graphs.__getitem__, program.order)
         for part in (*graph.inputs, *graph.nodes)
     ]
-    values = [
-        (part.name, value)
-        for part in parts
-        if isinstance(value := part.meta.get("val"), FakeTensor)
-    ]
+    values = [(part.name, value) for part in parts if isinstance(value := part.val, FakeTensor)]
     environments = {
         id(env): env for _, value in values if (env := value.fake_mode.shape_env) is not None
     }

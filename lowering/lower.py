@@ -16,7 +16,7 @@ from ..ir.arguments import Ref
 from ..ir.calls.call_graph import bodies_run_by, instances
 from ..ir.errors import ArgumentError
 from ..ir.forks import collector_paused
-from ..ir.graph import Get, Graph, Input, Node, Op
+from ..ir.graph import Graph, Input, Node, Op
 from ..ir.names import join, word_of
 from ..ir.program import Program
 from ..ir.signature import GIVEN, StateInput, StateMutation
@@ -188,13 +188,9 @@ def writing_parameters(program: Program) -> Program:
         and there.kind is SlotKind.PARAMETER
     ]
     for name, found in changed:
-        nodes = [
-            _into_parameter(node) if node.name == found else node
-            for node in program.graphs[name].nodes
-        ]
-        program = program.evolve(
-            graphs=program.graphs.set(name, evolve(program.graphs[name], nodes=tuple(nodes)))
-        )
+        graph = program.graphs[name]
+        nodes = [_into_parameter(node) if node.name == found else node for node in graph.nodes]
+        program = program.with_graphs({name: graph.with_nodes(nodes)})
     return program
 
 
@@ -206,11 +202,8 @@ def _into_parameter(node: Node) -> Node:
 def _copies_into_state(graph: Graph) -> dict[str, str]:
     # The slot that each copy into state writes, by node name.
     copies = [node for node in graph.nodes if node.op_name == COPY]
-    reads = (
-        {node.name: node.do.slot for node in graph.nodes if type(node.do) is Get} if copies else {}
-    )
     return {
-        node.name: reads[arg.name]
+        node.name: graph.reads[arg.name]
         for node in copies
-        if type(arg := node.args[0]) is Ref and arg.name in reads
+        if type(arg := node.args[0]) is Ref and arg.name in graph.reads
     }

@@ -140,7 +140,7 @@ def _check_uses(
 
 
 def _without_operands(node: Node, tokens: Collection[str], gone: list[int]) -> Node:
-    value = node.meta.get("val")
+    value = node.val
     meta: Meta = node.meta
     if gone and isinstance(value, tuple | list):
         meta = freeze_meta(

@@ -217,9 +217,7 @@ def is_layout_observed(
         for user in users(here.name):
             if user.op_name in STRIDED:
                 return True
-            if user.name not in seen and (
-                is_view(user) or _layout(user.meta.get("val")) == _layout(here.meta.get("val"))
-            ):
+            if user.name not in seen and (is_view(user) or _layout(user.val) == _layout(here.val)):
                 seen.add(user.name)
                 todo.append(user)
     return False

@@ -359,11 +359,7 @@ def shared_body(
     if others:
         shared = _with_common_meta(graph, others, raw=raw)
         return with_common_names(shared, others) if renamed else shared
-    reads = (
-        [(node.name, node.do.slot) for node in graph.nodes if type(node.do) is Get]
-        if renamed
-        else []
-    )
+    reads = graph.reads.items() if renamed else ()
     return with_names(
         graph, {name: word_of(slot) for name, slot in reads if not is_named_after(name, slot)}
     )

@@ -129,9 +129,7 @@ def lift_state(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
     True
     """
     graph = program.main
-    reads = bool(program.signature.lifted) or any(
-        type(node.do) is Get for _, node in program.nodes()
-    )
+    reads = program.signature.lifted or any(program.graphs[name].reads for name in program.order)
     if reads and any(type(node.do) is Call for node in graph.nodes):
         # The root has no reads, but the bodies that it calls may have some.
         raise PipelineError(

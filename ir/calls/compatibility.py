@@ -202,7 +202,7 @@ def check_program(
     leaves = [site.leaves[leaf] for leaf in order]
     faults: dict[str, None] = {}
     for caller in callers:
-        values = {each.name: each.meta.get("val") for each in (*caller.inputs, *caller.nodes)}
+        values = {each.name: each.val for each in (*caller.inputs, *caller.nodes)}
         faults.update(dict.fromkeys(misfits(program, leaves, values, outer)))
     if faults:
         raise SwapError(

@@ -238,9 +238,7 @@ def read_signature(ep: ExportedProgram, root: Graph) -> Signature:
         elif spec.kind is InputKind.TOKEN:
             inputs.append(Token())
         else:
-            inputs.append(
-                UserInput(_type_of(spec.arg, formal.meta.get("val")), next(paths, formal.name))
-            )
+            inputs.append(UserInput(_type_of(spec.arg, formal.val), next(paths, formal.name)))
     return Signature(tuple(inputs), _outputs(ep, root), in_spec, out_spec, names)
 
 

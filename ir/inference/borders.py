@@ -203,7 +203,7 @@ def _ranges(program: Program) -> dict[str, Range]:
     # size may be 0 or 1 there.
     spans = program.constraints.ranges
     ranges = {span.expr.name: span for span in spans if isinstance(span.expr, Sym)}
-    known = ranges_in([formal.meta.get("val") for formal in program.main.inputs])
+    known = ranges_in([formal.val for formal in program.main.inputs])
     for symbol, bounds in known.items():
         size = Sym(str(symbol))
         if symbol.is_integer and size.name not in ranges:

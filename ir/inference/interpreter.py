@@ -141,7 +141,7 @@ class Run:
             self.reads[do.slot] = owner.state_at(path)
             # In a shared body, each module has a separate tensor.
             slot = owner.slots.get(path) if self.graph in owner.shared else None
-            if slot is not None and disagreement(node.meta.get("val"), slot.value) is not None:
+            if slot is not None and disagreement(node.val, slot.value) is not None:
                 return True
         return (bool(self.moved) and not self.moved.isdisjoint(node.refs())) or (
             self.graph,
@@ -193,7 +193,7 @@ class Run:
             return (
                 UNKNOWN
                 if slot is None or not isinstance(slot.value, torch.Tensor)
-                else owner.values.of_state(slot.value, node.meta.get("val"))
+                else owner.values.of_state(slot.value, node.val)
             )
         if self.region:
             return UNKNOWN

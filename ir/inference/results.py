@@ -306,7 +306,7 @@ def _disagreement_of_carry(node: Node, graphs: Mapping[str, Graph]) -> str | Non
         return None
     graph, first = graphs[body.graph], node.args[first_at]
     count = len(first) if isinstance(first, tuple | list) else 1
-    taken = [formal.meta.get("val") for formal in graph.inputs[:count]]
+    taken = [formal.val for formal in graph.inputs[:count]]
     for result, formal in zip(_results(graph), taken, strict=False):
         if _differ(result, formal, sized=False):
             return (

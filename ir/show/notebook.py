@@ -369,9 +369,7 @@ def _body(graph: Graph, head: str, room: Room, signature: Signature | None = Non
     rows: list[tuple[str, str]] = []
     for formal, spec in zip_longest(inputs, roles[: len(inputs)]):
         about = (
-            described(formal.meta.get("val"))
-            if spec is None
-            else safely(lambda spec=spec: INPUT.write(spec))
+            described(formal.val) if spec is None else safely(lambda spec=spec: INPUT.write(spec))
         )
         rows.append(
             (f'<span class="keyword">input</span> {code(spell_value(formal.name))}', dim(about))
@@ -381,7 +379,7 @@ def _body(graph: Graph, head: str, room: Room, signature: Signature | None = Non
             code(safely(lambda node=node: print_node(node))),
             safely(lambda node=node: source_line(node.meta), None),
         )
-        rows.append((line, dim(safely(lambda node=node: described(node.meta.get("val")), None))))
+        rows.append((line, dim(safely(lambda node=node: described(node.val), None))))
     outputs = (
         []
         if signature is None
@@ -457,9 +455,7 @@ def _finding(found: Violation) -> str:
 html_of.register(Program, program_page)
 summary_of.register(Program, summary)
 html_of.register(Graph, graph_page)
-html_of.register(
-    Node, lambda node: page(code(print_node(node)), dim(described(node.meta.get("val"))))
-)
+html_of.register(Node, lambda node: page(code(print_node(node)), dim(described(node.val))))
 html_of.register(Diff, diff_page)
 html_of.register(Violation, finding_page)
 html_of.register(InvalidProgram, lambda error: finding_page(*error.violations))

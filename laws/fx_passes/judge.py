@@ -118,7 +118,7 @@ class Judge:
             FxPass(partial(_watched, run, outcome), self.name, over, takes_fuel=False)
         )
         # Drawn programs share the symbols of their sizes, so a guard on one would apply to all.
-        values = [formal.meta.get("val") for formal in program.main.inputs]
+        values = [formal.val for formal in program.main.inputs]
         env = next(
             (value.fake_mode.shape_env for value in values if isinstance(value, FakeTensor)), None
         )

@@ -245,8 +245,7 @@ def _function_names(program: Program) -> dict[str, str]:
 
 
 def _attributes(program: Program, graph: Graph, ids: dict[str, str]) -> Iterator[str]:
-    reads = dict.fromkeys(node.do.slot for node in graph.nodes if type(node.do) is Get)
-    for slot in reads:
+    for slot in dict.fromkeys(graph.reads.values()):
         persistent = "" if program.state[slot].persistent else ", persistent=False"
         yield f"    attach(root, {slot!r}, tensors[{slot!r}]{persistent})"
     for name in dict.fromkeys(graph.callees):

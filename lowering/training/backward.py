@@ -213,7 +213,7 @@ class TrainingPrograms(Uncopied):
 
 def _strides(formal: Input) -> tuple[int, ...] | None:
     # None if they depend on sizes.
-    value = formal.meta.get("val")
+    value = formal.val
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
         return None
     strides = tuple(value.stride())
@@ -284,7 +284,7 @@ def explicit(original: Program) -> tuple[Program, tuple[str, ...]]:
     ()
     """
     program = lift_state(inline(original))
-    if any(type(node.do) is Get for _, node in program.nodes()):
+    if any(program.graphs[name].reads for name in program.order):
         raise UnsupportedProgram(
             "the body of an operator reads state, which a training module does not support in its backward"
         )

@@ -330,9 +330,7 @@ def restore_names(
     converted = program if inputs is None else with_state_inputs(program, original, inputs)
     naming = _Naming(converted.state, original)
     passed = [
-        formal.name
-        for formal in program.main.inputs
-        if isinstance(formal.meta.get("val"), torch.nn.Parameter)
+        formal.name for formal in program.main.inputs if isinstance(formal.val, torch.nn.Parameter)
     ]
     naming.check(passed if inputs is None else [])
     made = made_constants(converted, naming.unmatched) if original.tells_kinds else frozenset[str]()

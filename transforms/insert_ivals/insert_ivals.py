@@ -78,7 +78,7 @@ def insert_ivals(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
     True
     """
     if not len(program.call_signatures) and {
-        type(node.meta.get("val")) for node in program.main.nodes
+        type(node.val) for node in program.main.nodes
     }.isdisjoint(SYMBOLIC):
         return program
     leaves = Leaves(program)

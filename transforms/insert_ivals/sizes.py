@@ -81,7 +81,7 @@ def _sizes(nodes: tuple[Node, ...]) -> dict[str, Node]:
     # Numbers computed only from sizes of tensors.
     found: dict[str, Node] = {}
     for node in nodes:
-        if isinstance(node.meta.get("val"), SYMBOLIC) and _is_plain(node):
+        if isinstance(node.val, SYMBOLIC) and _is_plain(node):
             first = node.args[0] if node.args else None
             reads_size = node.op_name == SIZE.name and type(first) is Ref
             if reads_size or all(name in found for name in node.refs()):

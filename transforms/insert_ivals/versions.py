@@ -126,7 +126,7 @@ class _Walk:
     def __init__(self, program: Program, graph: Graph) -> None:
         self.by_name = graph.by_name
         self.values = values_of(graph)
-        self.slots = {node.name: node.do.slot for node in graph.nodes if type(node.do) is Get}
+        self.slots = graph.reads
         self.cells = {name: program.state[slot].cell for name, slot in self.slots.items()}
         self.written: dict[str, Effects | None] = {}
         """The operators before functionalization, as far as requested."""

@@ -120,7 +120,7 @@ def without(program: Program, gone: Collection[str]) -> Program | None:
 
 def _replacement(program: Program, node: Node) -> TensorType | ObjectType | float | None:
     # The number or the type of the input that can replace a node.
-    value: Any = node.meta.get("val")
+    value: Any = node.val
     if "val" not in node.meta and type(node.do) is Get and node.do.slot in program.state:
         value = program.state[node.do.slot].value
     elif "val" not in node.meta and any(

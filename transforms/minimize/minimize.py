@@ -109,8 +109,8 @@ def read_less(search: Search) -> None:
 
 
 def _slots(program: Program) -> list[str]:
-    reads = [node.do.slot for node in program.main.nodes if type(node.do) is Get]
-    return list(dict.fromkeys([*program.state_inputs.values(), *reads]))
+    slots = [*program.state_inputs.values(), *program.main.reads.values()]
+    return list(dict.fromkeys(slots))
 
 
 def _with_inputs(program: Program, slots: Sequence[str]) -> Program | None:

@@ -17,7 +17,7 @@ from ...ir.graph import Call, Frame, Get, Graph, Input, Node, Stack
 from ...ir.names import Names, parent_of
 from ...ir.names import join as joined
 from ...ir.origins import input_meta
-from ...ir.persistent import closure, grouped, pmap
+from ...ir.persistent import closure, pmap
 from ...ir.program import Module, Program
 from ...ir.rewriter import Relocation, Rewriter
 from ...ir.state import Slot, State
@@ -136,8 +136,7 @@ def read_below(flat: Program, node: Node) -> frozenset[str]:
     """
     found: set[str] = set()
     for name in closure(node.bodies, lambda name: flat.graphs[name].callees):
-        reads = [inner.do for inner in flat.graphs[name].nodes if type(inner.do) is Get]
-        found.update([joined("", read.slot) for read in reads])
+        found.update([joined("", slot) for slot in flat.graphs[name].reads.values()])
     return frozenset(found)
 
 
@@ -445,14 +444,11 @@ def one_read_each(flat: Program) -> Program:
     (Ref(name='v'),)
     """
     gone: dict[str, Arg] = {}
-    for reads in grouped(
-        [(node.do.slot, node) for node in flat.main.nodes if type(node.do) is Get]
-    ).values():
-        first: dict[Stack, str] = {}
-        for node in reads if len(reads) > 1 else ():
-            name = first.setdefault(node.stack, node.name)
-            if name != node.name:
-                gone[node.name] = Ref(name)
+    first: dict[tuple[str, Stack], str] = {}
+    for name, slot in flat.main.reads.items():
+        other = first.setdefault((slot, flat.main.by_name[name].stack), name)
+        if other != name:
+            gone[name] = Ref(other)
     if not gone:
         return flat
     edit = Rewriter(flat.main)

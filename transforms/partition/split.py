@@ -365,7 +365,7 @@ def _flops(graph: Graph) -> list[float]:
 
 def _parameter_bytes(flat: Program) -> list[float]:
     state, nodes = flat.state, flat.main.nodes
-    slots = {node.name: node.do.slot for node in nodes if type(node.do) is Get}
+    slots = flat.main.reads
     counted: set[int] = set()
     found: list[float] = []
     for node in nodes:

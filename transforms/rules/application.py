@@ -273,7 +273,7 @@ class Sweep:
             several = results_at(border, rule, place, template, sources)
             for old, result, (was, now) in zip(roots, results, several, strict=True):
                 new = value_of(result.name, nodes, self.draft)
-                if has_sizes_of(old.meta.get("val"), new) and not has_sizes_of(was, now):
+                if has_sizes_of(old.val, new) and not has_sizes_of(was, now):
                     raise Skip(BORDER.format(border))
                 legality.check_strides(old, was, now)
         notes.nodes, notes.results = nodes, results

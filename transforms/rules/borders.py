@@ -156,4 +156,4 @@ def value_of(name: str, made: Sequence[Node], draft: Draft) -> Any:
         draft: the other nodes.
     """
     node = next((one for one in made if one.name == name), None)
-    return draft.value(name) if node is None else node.meta.get("val")
+    return draft.value(name) if node is None else node.val

@@ -214,7 +214,7 @@ class Draft:
     def value(self, name: str) -> Any:
         """Return the fake value of a current or removed node or of an input; None if unknown."""
         node = self.nodes.get(name) or self.source.by_name.get(name) or self.inputs.get(name)
-        return None if node is None else node.meta.get("val")
+        return None if node is None else node.val
 
 
 # -- state ----------------------------------------------------------------------------------------------------------------------

@@ -178,7 +178,7 @@ class Search:
     def _is_number(self, value: Arg) -> bool:
         node = self._node(value)
         return type(value) is not Ref or (
-            node is not None and isinstance(node.meta.get("val"), torch.SymInt | torch.SymFloat)
+            node is not None and isinstance(node.val, torch.SymInt | torch.SymFloat)
         )
 
     def _node(self, value: Arg) -> Node | None:

@@ -182,9 +182,7 @@ class _Folding:
 
     def run(self) -> Graph:
         """Return the graph with tensors instead of values computed from constants; the same object if it has none."""
-        if self.name in self.known.passed and not any(
-            type(node.do) is Get for node in self.graph.nodes
-        ):
+        if self.name in self.known.passed and not self.graph.reads:
             return self.graph  # state is an operand of such a body
         if self.name == self.program.root:
             for formal, spec in self.program.inputs:

@@ -122,8 +122,7 @@ class Table:
     @cached_property
     def free(self) -> frozenset[str]:
         """The inputs and reads that the backward can use directly: the forward does not change their memory."""
-        reads = [node.name for node in self.graph.nodes if type(node.do) is Get]
-        names = [*[formal.name for formal in self.graph.inputs], *reads]
+        names = [*[formal.name for formal in self.graph.inputs], *self.graph.reads]
         return frozenset([name for name in names if not self._changes(name)])
 
     def _changes(self, name: str) -> bool:
@@ -137,7 +136,7 @@ class Table:
         unpacked_calls = "val" not in node.meta and any(
             self.graph.by_name[user].projection is not None for user in users
         )
-        return unpacked_calls or isinstance(node.meta.get("val"), tuple | list)
+        return unpacked_calls or isinstance(node.val, tuple | list)
 
     @cached_property
     def _written_by_backward(self) -> frozenset[object]:
@@ -221,7 +220,7 @@ class Table:
         for formal, spec in self.shape.program.inputs:
             if formal.name not in self.free and formal.name not in self.tangents:
                 kind = "state" if type(spec) is StateInput else "input"
-                size = example_bytes(formal.meta.get("val"))
+                size = example_bytes(formal.val)
                 why = "the forward changes it"
                 found[formal.name] = Candidate(
                     formal.name, kind, size, needed=formal.name in needed, fixed=why
@@ -234,7 +233,7 @@ class Table:
     def _candidate(
         self, number: int, node: Node, known: Mapping[str, Candidate], *, needed: bool
     ) -> Candidate:
-        value = node.meta.get("val")
+        value = node.val
         fixed = self.fixed(number, node)
         if type(node.do) is Get:
             fixed = "the forward changes it"
@@ -341,7 +340,7 @@ def work_of(node: Node, metas: Mapping[str, Meta]) -> float:
     [192.0, 704.0]
     """
     operands = [metas[name].get("val") for name in refs_in(node.args, node.kwargs) if name in metas]
-    value = node.meta.get("val")
+    value = node.val
     moved = float(example_bytes(value) + sum(map(example_bytes, operands)))
     if type(node.do) is not Op or not is_heavy(node.do.name):
         return moved
