@@ -390,6 +390,11 @@ class Graph(Value, Displayed):
         return tuple([name for node in self.callers for name in node.callees])
 
     @cached_property
+    def called(self) -> tuple[str, ...]:
+        """The ids of the graphs that it calls as modules, in order, repeats kept."""
+        return tuple([node.do.graph for node in self.callers if type(node.do) is Call])
+
+    @cached_property
     def reads(self) -> Mapping[str, str]:
         """The slot of each read, by name of the node."""
         return MappingProxyType(
@@ -419,6 +424,23 @@ class Graph(Value, Displayed):
         made, inputs = tuple(nodes), self.inputs if inputs is None else inputs
         same = list(map(id, (*inputs, *made))) == list(map(id, (*self.inputs, *self.nodes)))
         return self if same else Graph(inputs, made, self.output)
+
+    def with_callers(self, change: Callable[[Node], Node]) -> Graph:
+        """Return a copy in which the nodes that call a graph, or pass one to an operator, are others.
+
+        Args:
+            change: returns the node in the place of such a node.
+
+        >>> graph = Graph((), (Node("y", Call(Frame("m"), "m")),))
+        >>> graph.with_callers(lambda node: node.calling(lambda body: "shared")).called
+        ('shared',)
+        """
+        changed = {node.name: change(node) for node in self.callers}
+        return (
+            self.with_nodes([changed.get(node.name, node) for node in self.nodes])
+            if changed
+            else self
+        )
 
     def renamed(self, known: Mapping[str, Ref]) -> Graph:
         """Return a copy with some values renamed everywhere; the same object if none is.

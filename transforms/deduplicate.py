@@ -9,6 +9,7 @@ body is named for all of its users (``shared_bodies.py``).
 from __future__ import annotations
 
 from collections.abc import Hashable
+from functools import partial
 
 from ..ir.analysis.digest import own_identity
 from ..ir.calls.call_graph import Instance, called_at, heights, instances
@@ -146,17 +147,7 @@ class _Classes:
         return found
 
     def _rewritten(self, name: str, path: str) -> Graph:
-        graph = self.program.graphs[name]
-        changed = {
-            node.name: new
-            for node in graph.callers
-            if (new := self._rewritten_node(node, path)) is not node
-        }
-        return (
-            graph.with_nodes([changed.get(node.name, node) for node in graph.nodes])
-            if changed
-            else graph
-        )
+        return self.program.graphs[name].with_callers(partial(self._rewritten_node, path=path))
 
     def _rewritten_node(self, node: Node, path: str) -> Node:
         do = node.do

@@ -137,12 +137,7 @@ class _Expansion:
         """Calls of bodies that have their number."""
         # The numbers of calls that stay flat are taken.
         self.numbers = CallNumbers(program, stacked_calls(program))
-        called = {
-            node.do.graph
-            for name in counts
-            for node in program.graphs[name].callers
-            if type(node.do) is Call
-        }
+        called = {callee for name in counts for callee in program.graphs[name].called}
         self.has_flat_calls = any(
             node.stack for name in called for node in program.graphs[name].nodes
         )

@@ -204,15 +204,11 @@ def _without_empty_calls(program: Program) -> Program:
     # Calls without nodes leave nothing in the result.  If they took numbers, those of the others would depend on their order.
     for name in program.bottom_up:
         graph = program.graphs[name]
-        called = [node.do.graph for node in graph.callers if type(node.do) is Call]
-        empty = {callee for callee in called if not program.graphs[callee].nodes}
+        empty = {callee for callee in graph.called if not program.graphs[callee].nodes}
         if empty:
             program = program.with_graphs({name: inlined(program, graph, into=empty.__contains__)})
     return program.pruned()
 
 
 def _called(program: Program) -> frozenset[str]:
-    graphs = [program.graphs[name] for name in program.order]
-    return frozenset(
-        [node.do.graph for graph in graphs for node in graph.callers if type(node.do) is Call]
-    )
+    return frozenset([callee for name in program.order for callee in program.graphs[name].called])

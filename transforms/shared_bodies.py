@@ -17,7 +17,7 @@ import torch
 from attrs import evolve, frozen
 
 from ..ir.arguments import Ref
-from ..ir.calls.call_graph import Instance, called_at, inner_instances
+from ..ir.calls.call_graph import Instance, called_at, inner_instances, reaching
 from ..ir.graph import Call, Get, Graph, Input, Node, Op
 from ..ir.inference import all_agree, described
 from ..ir.meta import EMPTY_META, OF_A_VALUE, Meta
@@ -38,14 +38,11 @@ def placed(program: Program) -> frozenset[str]:
     >>> sorted(placed(Program.of({"": Graph((), (Node("w", Get("weight")),))})))
     ['']
     """
-    found: set[str] = set()
-    for name in program.bottom_up:
-        graph = program.graphs[name]
-        if any(type(node.do) is not Op for node in graph.nodes) or not found.isdisjoint(
-            graph.callees
-        ):
-            found.add(name)
-    return frozenset(found)
+    graphs = program.graphs
+    own = [
+        name for name in program.order if any(type(do) is not Op for do in graphs[name].distinct)
+    ]
+    return reaching(program, own)
 
 
 def bodies_before_callers(program: Program) -> dict[str, int]:
@@ -297,12 +294,7 @@ def _calling(graph: Graph, path: str, version: Mapping[Instance, str]) -> Graph:
         paths = dict(called_at(node, path))
         return node.calling(lambda body: version.get((body, paths[body]), body))
 
-    changed = {node.name: called(node) for node in graph.callers}
-    return (
-        graph.with_nodes([changed.get(node.name, node) for node in graph.nodes])
-        if changed
-        else graph
-    )
+    return graph.with_callers(called)
 
 
 Item = TypeVar("Item", Node, Input)

@@ -9,7 +9,7 @@ from collections.abc import Container
 
 from ..ir.arguments import Ref
 from ..ir.errors import PipelineError
-from ..ir.graph import Call, Get, Graph, Input, Node
+from ..ir.graph import Get, Graph, Input, Node
 from ..ir.meta import EMPTY_META
 from ..ir.names import Names, word_of
 from ..ir.persistent import grouped
@@ -130,7 +130,7 @@ def lift_state(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
     """
     graph = program.main
     reads = program.signature.lifted or any(program.graphs[name].reads for name in program.order)
-    if reads and any(type(node.do) is Call for node in graph.nodes):
+    if reads and graph.called:
         # The root has no reads, but the bodies that it calls may have some.
         raise PipelineError(
             f"lift_state requires a program that is 'flat', but this one is not; {ADVICE['flat']}"

@@ -186,6 +186,25 @@ def bodies_of_calls(program: Program) -> Iterator[tuple[Frame, str]]:
             todo += [(called, body) for body, _ in reversed(called_at(node, frame.path))]
 
 
+def reaching(program: Program, names: Iterable[str]) -> frozenset[str]:
+    """Return some bodies with all that call them or run them in operators, directly or through others.
+
+    Args:
+        program: any program.
+        names: the ids of the bodies.
+
+    >>> from purefx.ir import Graph
+    >>> program = Program.of({"": Graph((), (Node("y", Call(Frame("a"), "body")),)), "body": Graph((), ())})
+    >>> sorted(reaching(program, ["body"])), sorted(reaching(program, [""]))
+    (['', 'body'], [''])
+    """
+    found = set(names)
+    for name in program.bottom_up:
+        if not found.isdisjoint(program.graphs[name].callees):
+            found.add(name)
+    return frozenset(found)
+
+
 def heights(program: Program) -> dict[str, int]:
     """Return the length of the longest chain of bodies below each body, by graph id.
 

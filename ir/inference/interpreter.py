@@ -18,7 +18,7 @@ from torch.export.graph_signature import CustomObjArgument
 
 from ..analysis.numbers import computed_of
 from ..arguments import Arg, Body, Ref, thawed
-from ..calls.call_graph import bodies_of
+from ..calls.call_graph import bodies_of, reaching
 from ..errors import InvalidProgram, UnsupportedProgram, Violation
 from ..forks import cached_property
 from ..graph import Call, Get, Graph, Input, Node, Op
@@ -275,9 +275,9 @@ class Interpreter:
         """The runs that calls with equal operands share."""
         self._as_recorded: dict[str, Run] = {}
         self.shared = shared_bodies(program)
-        self.missing = self._above({name for name in program.order if self._is_missing(name)})
+        self.missing = reaching(program, filter(self._is_missing, program.order))
         """Graphs with a value to infer, in them or below them."""
-        self.open = self._above(self.shared | self.missing)
+        self.open = reaching(program, self.shared | self.missing)
         """Graphs to walk: these, and shared bodies, whose calls may pass other values than those in the meta."""
 
     def program(self, *, lenient: bool = False) -> Program:
@@ -322,7 +322,7 @@ class Interpreter:
         """
         source, names = self.source, [name]
         if graph != source.root:
-            above = self._above({graph})
+            above = reaching(source, [graph])
             names = [
                 each.name for each in source.main.callers if not above.isdisjoint(each.callees)
             ]
@@ -330,13 +330,6 @@ class Interpreter:
         if needed := _needed(source.main, names, run.known):
             self.walk(needed)
         return self.runs.get(graph, ())
-
-    def _above(self, names: set[str] | frozenset[str]) -> set[str]:
-        found = set(names)
-        for name in self.source.bottom_up:
-            if not found.isdisjoint(self.source.graphs[name].callees):
-                found.add(name)
-        return found
 
     def _is_missing(self, name: str) -> bool:
         graph = self.source.graphs[name]

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from attrs import define, evolve, field, frozen
 
-from ...ir.calls.call_graph import Label, bodies_of_calls, bodies_run_by, calls_by_label, instances
+from ...ir.calls.call_graph import Label, bodies_of_calls, calls_by_label, instances
 from ...ir.calls.call_sites import Convention, conventions
 from ...ir.calls.parts import first_paths
 from ...ir.calls.uncertain_names import uncertain_names
@@ -21,6 +21,7 @@ from ...ir.own_operators import is_module_call, read_modules
 from ...ir.persistent import derived, grouped
 from ...ir.program import Module, Program, Step
 from ...ir.state import Slot, SlotKind, State
+from ...transforms.shared_bodies import placed
 
 FIRST = "@"
 """The attribute of a bound module that holds the module whose state it uses."""
@@ -136,13 +137,7 @@ class LoweringContext(Uncopied):
 @derived
 def position_dependent(context: LoweringContext) -> frozenset[str]:
     """Return the graphs that read state or call modules, or pass such graphs to operators; they run on the enclosing module."""
-    found: set[str] = set()
-    for name in context.program.bottom_up:
-        for node in context.program.graphs[name].nodes:
-            if type(node.do) is not Op or not found.isdisjoint(bodies_run_by(node)):
-                found.add(name)
-                break
-    return frozenset(found)
+    return placed(context.program)
 
 
 @derived

@@ -17,7 +17,7 @@ from ...ir.calls.call_graph import all_instances
 from ...ir.calls.parts import part_names, with_listed
 from ...ir.effects.resolved import written_slots
 from ...ir.errors import NamingError, PipelineError, UnsupportedProgram
-from ...ir.graph import Call, Get, Graph
+from ...ir.graph import Get, Graph
 from ...ir.importing.constants import with_constants
 from ...ir.importing.traced import Attributes
 from ...ir.names import FROM_ROOT, is_dotted_path, join, last_name, parent_of, relative
@@ -278,7 +278,7 @@ def with_state_inputs(program: Program, original: Original, inputs: Sequence[Any
     slots = _slots(program, original, _leaves(program, inputs))
     if not slots:
         return program
-    if any(type(node.do) is Call for node in program.main.nodes):
+    if program.main.called:
         raise PipelineError(
             f"inputs become state in a program that is 'flat', but this one is not; {ADVICE['flat']}"
         )

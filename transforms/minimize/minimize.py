@@ -173,7 +173,7 @@ def open_bodies(search: Search) -> None:
     """Inline module calls, and replace operators by one of their bodies."""
     if "split" in search.program.facts:
         search.offer("join the parts", lambda program: claiming_less(join(program)), larger=True)
-    if any(type(node.do) is Call for _, node in search.program.nodes()):
+    if any(search.program.graphs[name].called for name in search.program.order):
         search.offer(
             "inline all calls", lambda program: claiming_less(inline(program)), larger=True
         )

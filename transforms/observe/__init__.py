@@ -18,7 +18,7 @@ from ...ir.arguments import Arg, Ref
 from ...ir.calls.parts import part_names
 from ...ir.effects.resolved import program_effects
 from ...ir.errors import NamingError, UnsupportedProgram
-from ...ir.graph import Call, Get, Node, Op, Stack
+from ...ir.graph import Get, Node, Op, Stack
 from ...ir.names import did_you_mean, is_below, join
 from ...ir.operators import CLONE
 from ...ir.own_operators import GIVES, TAKES
@@ -95,7 +95,7 @@ def observe(program: Program, paths: str | Sequence[str]) -> Program:
         raise UnsupportedProgram(
             "observe does not accept a split program: join it, observe it, and split it again"
         )
-    if not any(type(node.do) is Call for _, node in program.nodes()):
+    if not any(program.graphs[name].called for name in program.order):
         program = insert_ivals(sink_state(inplace_mutations(remove_effect_tokens(program))))
     elif any(isinstance(spec, StateMutation) for spec in program.signature.outputs):
         raise UnsupportedProgram(

@@ -14,7 +14,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from ...ir.analysis.digest import OPENING, graph_tokens, write_operands
 from ...ir.calls.call_graph import bodies_run_by
 from ...ir.effects.declared import PURE
-from ...ir.graph import Call, Get, Graph, Input, Node, Op
+from ...ir.graph import Get, Graph, Input, Node, Op
 from ...ir.names import Names, relative
 from ...ir.persistent import pmap
 from ...ir.program import Program
@@ -64,15 +64,15 @@ def outlined_like(program: Program, flat: Program) -> Program:
     >>> outlined_like(empty, empty) is empty
     True
     """
-    if not any(type(node.do) is Call for _, node in program.nodes()):
+    if not any(program.graphs[name].called for name in program.order):
         return flat
     return deduplicate(outline(flat)) if "deduplicated" in program.facts else outline(flat)
 
 
 def _is_plain(walk: Walk) -> bool:
     frames = [scope.frame for scope in walk.scopes[1:]]
-    calls = any(type(node.do) is Call for node in walk.source.main.callers)
-    if not frames or walk.flat or calls or len(frames) != len(set(frames)):
+    main = walk.source.main
+    if not frames or walk.flat or main.called or len(frames) != len(set(frames)):
         return False
     return walk.bodies is None or placed(walk.source) <= {walk.source.root}
 
@@ -257,12 +257,7 @@ ROOT = "root"
 
 
 def _with_bodies(graph: Graph, bodies: Mapping[str, str]) -> Graph:
-    return graph.with_nodes(
-        [
-            node.calling(lambda name: bodies[name]) if bodies_run_by(node) else node
-            for node in graph.nodes
-        ]
-    )
+    return graph.with_callers(lambda node: node.calling(bodies.__getitem__))
 
 
 def _innermost_first(scopes: Sequence[Scope]) -> list[Scope]:

@@ -17,7 +17,7 @@ from attrs import field, frozen
 from ...ir.arguments import Arg, Ref, thawed
 from ...ir.calls.parts import part_names
 from ...ir.errors import PartitionError
-from ...ir.graph import Call, Get, Graph, Node, Op, common_prefix
+from ...ir.graph import Get, Graph, Node, Op, common_prefix
 from ...ir.names import did_you_mean
 from ...ir.program import Program
 from ...ir.state import SlotKind
@@ -156,8 +156,7 @@ def split_by_tags(
         placing,
         reserved=() if part_names(program) else [node.name for node in program.main.nodes],
     )
-    bodies = tuple([node.do.graph for node in made.main.callers if type(node.do) is Call])
-    made = below_parts(flat, made, placing.names, bodies)
+    made = below_parts(flat, made, placing.names, made.main.called)
     if outlined:
         made = outlined_inside(made)
     if not part_names(program):

@@ -27,8 +27,8 @@ from ...ir.own_operators import is_boundary
 from ...ir.program import Program
 from ...ir.rewriter import Rewriter
 from ...ir.signature import StateGradient, StateInput
-from ...ir.state import Slot, SlotKind, describe_tensor
-from ...ir.torch_private import FakeTensor, OpOverload, device_of
+from ...ir.state import Slot, SlotKind, describe_tensor, is_plain, lazy_bits
+from ...ir.torch_private import OpOverload, device_of
 from ..cleanup import infer
 from ..memory import Memory, computes
 from ..transformation import UNLIMITED, Fuel, transformation
@@ -155,12 +155,8 @@ class _Known:
         return value.detach() if fits else None
 
 
-def _has_contents(value: object) -> bool:
-    if type(value) not in (torch.Tensor, torch.nn.Parameter) or isinstance(value, FakeTensor):
-        return False
-    tensor: Any = value
-    plain = tensor.layout is torch.strided and not tensor.is_nested and not tensor.is_quantized
-    return plain and tensor.device.type == "cpu" and not tensor.is_conj() and not tensor.is_neg()
+def _has_contents(value: Any) -> bool:
+    return is_plain(value) and value.device.type == "cpu" and not lazy_bits(value)
 
 
 @define
@@ -201,16 +197,10 @@ class _Folding:
         do = node.do
         if type(do) is Get:
             return self.known.read(self.name, do.slot)
-        runs = (
-            type(do) is Op
-            and all(name in self.values for name in node.refs())
-            and self._is_sure(node, do)
-        )
-        return (
-            _result(node, do, self.values, self.inferred.get(node.name))
-            if type(do) is Op and runs
-            else None
-        )
+        known = all(name in self.values for name in node.refs())
+        if type(do) is not Op or not known or not self._is_sure(node, do):
+            return None
+        return _result(node, do, self.values, self.inferred.get(node.name))
 
     def _is_sure(self, node: Node, do: Op) -> bool:
         # Whether it is pure and deterministic, and its result is small.

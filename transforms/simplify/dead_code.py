@@ -14,7 +14,7 @@ from typing import Any
 from attrs import evolve
 
 from ...ir.arguments import Arg, Ref, refs_in
-from ...ir.calls.call_graph import module_calls
+from ...ir.calls.call_graph import module_calls, reaching
 from ...ir.calls.parts import PART, part_names
 from ...ir.effects.declared import NodeEffects
 from ...ir.effects.resolved import program_effects
@@ -174,12 +174,9 @@ def bodies_with_boundaries(program: Program) -> frozenset[str]:
     >>> bodies_with_boundaries(Program.of({"": Graph((), (), ())}))
     frozenset()
     """
-    found: set[str] = set()
-    for name in program.bottom_up if len(program.call_signatures) else ():
-        graph = program.graphs[name]
-        if any(map(is_boundary, graph.nodes)) or not found.isdisjoint(graph.callees):
-            found.add(name)
-    return frozenset(found)
+    order = program.order if len(program.call_signatures) else ()
+    own = [name for name in order if any(map(is_boundary, program.graphs[name].nodes))]
+    return reaching(program, own)
 
 
 @transformation(

@@ -18,7 +18,7 @@ from ...ir.effects.dependencies import dependencies
 from ...ir.effects.resolved import node_effects
 from ...ir.errors import PartitionError
 from ...ir.forks import cached_property
-from ...ir.graph import Call, Get, Graph, Node, place_of
+from ...ir.graph import Get, Graph, Node, place_of
 from ...ir.inference import clone_value
 from ...ir.meta import is_backward
 from ...ir.operators import CLONE
@@ -109,7 +109,7 @@ def phases(program: Program) -> Phases:
     Phases(forward=('y',), backward=('one', 'g'))
     """  # noqa: E501
     a_program(program, "phases")
-    if any(type(node.do) is Call for node in program.main.callers):
+    if program.main.called:
         raise PartitionError(
             "the program calls modules, which have a forward and a backward in one body: px.inline it first"
         )
