@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from torch import nn
 
 import purefx as px
+from purefx.laws.law import made_anew
 from purefx.transforms.partition.split import balanced
 from tests.models import ADD, ADD_, NEG, Tower, exported, flat, node, parent
+from tests.transforms.small import tree
 
 
 def by_first_letter(of: px.Node) -> str:
@@ -225,6 +227,34 @@ def test_state_that_bodies_of_operators_read_goes_with_the_operator() -> None:
         "'a.v' was one tensor in several parts, and 'q.a.v' is another one now, so the parts cannot be joined; replace it in "
         "all of them, or in none"
     )
+
+
+def test_a_body_that_the_split_leaves_as_it_is_stays_the_same_object() -> None:
+    graphs = """
+        graph @""(x) {
+          a = call @a(x) as a
+          c = higher_order.cond(a, @$then, @$other, (a,))
+          r = operator.getitem(c, 0)
+          return (r,)
+        }
+        graph @a(x) {
+          n = aten.neg.default(x)
+          return n
+        }
+        graph @$then(p) {
+          t = get t
+          n = aten.add.Tensor(p, t)
+          return (n,)
+        }
+        graph @$other(p) {
+          n = aten.abs.default(p)
+          return (n,)
+        }
+    """
+    program = tree(graphs, "state {\nbuffer t: f32[2]\n}")
+    split = px.split_by_tags(program, ("one", "two"), tag_of={"a": "one", "": "two"})
+    assert split.graphs["$then"] is program.graphs["$then"]
+    assert made_anew(program, split) == []
 
 
 class Held(parent(first=lambda: nn.Linear(4, 4), second=lambda: nn.Linear(4, 4))):

@@ -159,8 +159,6 @@ def split_by_tags(
     made = below_parts(flat, made, placing.names, made.main.called)
     if outlined:
         made = outlined_inside(made)
-    if not part_names(program):
-        return made
     made = with_bodies_of(program, made)
     return program if made == program else made
 
