@@ -36,7 +36,7 @@ from ...ir.errors import InputError, UnsupportedProgram
 from ...ir.expression import Apply, Expr, InputDim, InputValue
 from ...ir.forks import collector_paused
 from ...ir.graph import Frame, Graph, Node
-from ...ir.inference import clone_value
+from ...ir.inference import clone_value, shared_bodies
 from ...ir.operators import CLONE
 from ...ir.own_operators import GIVES, TAKES, is_boundary
 from ...ir.program import Program
@@ -67,6 +67,7 @@ from ...ir.torch_private import (
 )
 from ...ir.verify import check
 from ...transforms.convert.devices import materialise
+from ...transforms.expand import LIMIT, own_bodies
 from .graphs import GraphMaker, Made, Values
 
 
@@ -334,7 +335,20 @@ def make_ep(
     ('relu',)
     """
     with collector_paused():
-        return _make(apart(check(program)), state == "copy", dialect, example_inputs)
+        program = apart(_with_typed_bodies(check(program)))
+        return _make(program, state == "copy", dialect, example_inputs)
+
+
+def _with_typed_bodies(program: Program) -> Program:
+    # A shared body without fake values serves operands of several types; an exported graph has one type.
+    typed = {
+        name
+        for name, graph in program.graphs.items()
+        if all("val" in formal.meta for formal in graph.inputs)
+    }
+    if typed >= shared_bodies(program):
+        return program
+    return own_bodies(program, at_most=LIMIT, keep=frozenset(typed))
 
 
 def _make(

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from attrs import evolve
+from torch._higher_order_ops import map as hop_map
 
 import purefx as px
 from purefx.ir.meta import EMPTY_META
@@ -137,6 +138,36 @@ def test_an_operator_with_bodies() -> None:
     for x in (torch.ones(2), -torch.ones(2)):
         assert torch.equal(ep.module()(x)[0], -x if x.sum() > 0 else x.sin())
         assert torch.equal(loaded(ep).module()(x)[0], -x if x.sum() > 0 else x.sin())
+
+
+class Branches(torch.nn.Module):
+    """Two calls of ``cond`` with one equal branch, at two sizes."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        left = torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))
+        return left, torch.cond(y.sum() > 0, torch.neg, torch.cos, (y,))
+
+
+class Steps(torch.nn.Module):
+    """Two calls of an operator that passes its body parts of its operands."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return hop_map(torch.sin, x), hop_map(torch.sin, y)
+
+
+@pytest.mark.parametrize("module", [Branches(), Steps()], ids=["cond", "map"])
+def test_calls_of_other_sizes_get_bodies_of_their_own(module: torch.nn.Module) -> None:
+    args = torch.randn(4, 4), torch.randn(3, 2)
+    program = px.import_ep(torch.export.export(module, args))
+    deduplicated = px.deduplicate(program)
+    assert len(deduplicated.graphs) < len(program.graphs)
+    ep = px.to_ep(deduplicated)
+    again = px.import_ep(ep)
+    assert not px.verify(again, infer=True)
+    assert px.alpha_equal(again, program)
+    for made in (ep, ep.run_decompositions(), loaded(ep)):
+        for result, wanted in zip(made.module()(*args), module(*args), strict=True):
+            assert torch.equal(result, wanted)
 
 
 def test_values_of_two_exports_meet() -> None:
