@@ -19,6 +19,12 @@ from .torch_private import pytree
 Arg = Any
 """``Ref | Body | Items | Record | tuple | slice`` or a literal: None, bool, int, float, complex, str, a dtype, ..."""
 
+Args = tuple[Arg, ...]
+"""Positional arguments."""
+
+Kwargs = tuple[tuple[str, Arg], ...]
+"""Keyword arguments, in the order in which they were written."""
+
 
 @frozen
 class Ref:
@@ -119,7 +125,7 @@ def _nested_in(value: Any) -> list[Any]:
     return [part for part in parts if type(part) in NESTED or isinstance(part, TREES)]
 
 
-def refs_in(args: tuple[Arg, ...], kwargs: tuple[tuple[str, Arg], ...] = ()) -> list[str]:
+def refs_in(args: Args, kwargs: Kwargs = ()) -> list[str]:
     """Return the names of the values that arguments use, in order, repeats kept.
 
     >>> refs_in((Ref("x"), Items([Ref("y"), 1])), (("k", Ref("x")),))
@@ -139,7 +145,7 @@ def refs_in(args: tuple[Arg, ...], kwargs: tuple[tuple[str, Arg], ...] = ()) -> 
     return names
 
 
-def bodies_in(args: tuple[Arg, ...], kwargs: tuple[tuple[str, Arg], ...] = ()) -> list[str]:
+def bodies_in(args: Args, kwargs: Kwargs = ()) -> list[str]:
     """Return the ids of the graphs that arguments name, in order.
 
     >>> bodies_in((Ref("p"), Body("$then"), Body("$else")))
@@ -177,7 +183,7 @@ def children_of(arg: Arg) -> tuple[Arg, ...]:
     return ()
 
 
-def arg_leaves(args: tuple[Arg, ...]) -> Iterator[Arg]:
+def arg_leaves(args: Args) -> Iterator[Arg]:
     """Iterate over the references, bodies and literals of arguments, in order.
 
     >>> list(arg_leaves((1, Items([Ref("x"), (2,)]))))

@@ -15,7 +15,18 @@ from typing import Any, ClassVar, final
 
 from attrs import field, frozen
 
-from .arguments import Arg, Body, Ref, Strict, bodies_in, map_refs, refs_in, replace_refs
+from .arguments import (
+    Arg,
+    Args,
+    Body,
+    Kwargs,
+    Ref,
+    Strict,
+    bodies_in,
+    map_refs,
+    refs_in,
+    replace_refs,
+)
 from .effects.declared import PURE, Effects
 from .errors import ArgumentError
 from .meta import EMPTY_META, Meta, source_line
@@ -99,10 +110,6 @@ def common_prefix(stacks: Iterable[Stack]) -> Stack:
     return found or ()
 
 
-Kwargs = tuple[tuple[str, Arg], ...]
-"""Keyword arguments, in the order in which they were written."""
-
-
 @final
 @frozen
 class Op:
@@ -161,7 +168,7 @@ class Node(Value, Displayed):
 
     name: str
     do: Do
-    args: tuple[Arg, ...] = field(default=(), eq=Strict)
+    args: Args = field(default=(), eq=Strict)
     kwargs: Kwargs = field(default=(), eq=Strict)
     stack: Stack = ()
     meta: Meta = field(default=EMPTY_META, eq=False, repr=False)
@@ -211,7 +218,7 @@ class Node(Value, Displayed):
         *,
         name: str | None = None,
         do: Do | None = None,
-        args: tuple[Arg, ...] | None = None,
+        args: Args | None = None,
         kwargs: Kwargs | None = None,
         stack: Stack | None = None,
         meta: Meta | None = None,

@@ -11,7 +11,7 @@ from typing import Any
 
 from attrs import evolve, fields, frozen
 
-from ..arguments import Arg
+from ..arguments import Arg, Args, Kwargs
 
 
 @frozen
@@ -25,9 +25,7 @@ class ArgAt:
     index: int
     name: str
 
-    def find(
-        self, args: tuple[Arg, ...], kwargs: tuple[tuple[str, Arg], ...], default: Arg = None
-    ) -> Arg:
+    def find(self, args: Args, kwargs: Kwargs, default: Arg = None) -> Arg:
         """Return the argument in a call, or the default if the call omits it.
 
         >>> ArgAt(1, "p").find((1, 0.5), ()), ArgAt(1, "p").find((1,), (("p", 0.1),))
@@ -54,7 +52,7 @@ class Unless:
     value: bool | float
     default: bool | float | None
 
-    def spares(self, args: tuple[Arg, ...], kwargs: tuple[tuple[str, Arg], ...]) -> bool:
+    def spares(self, args: Args, kwargs: Kwargs) -> bool:
         """Return whether a call has the value that switches the effect off.
 
         >>> Unless(ArgAt(2, "train"), False, None).spares((1, 0.5, False), ())

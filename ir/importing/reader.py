@@ -13,7 +13,7 @@ import torch.fx
 from attrs import field, frozen
 from torch.fx.immutable_collections import immutable_list
 
-from ..arguments import TREES, Arg, Body, Items, Record, Ref
+from ..arguments import TREES, Arg, Args, Body, Items, Kwargs, Record, Ref
 from ..callables import Method, op_name
 from ..effects.registered import effects_of, only_overload
 from ..errors import InputError, InvalidProgram, UnsupportedProgram, Violation
@@ -243,9 +243,7 @@ class GraphReader:
             self.keywords(fx_node.kwargs),
         )
 
-    def add(
-        self, do: Any, args: tuple[Arg, ...] = (), kwargs: tuple[tuple[str, Arg], ...] = ()
-    ) -> None:
+    def add(self, do: Any, args: Args = (), kwargs: Kwargs = ()) -> None:
         """Add the node of the current fx node."""
         fx_node, front = self.user, self.front
         name = fx_node.name
@@ -269,20 +267,20 @@ class GraphReader:
         # Values that were traced in a level of vmap are unusable after it is closed.
         return freeze_meta(outside_of_vmap(self.front.meta(self.user)), origin)
 
-    def helper(self, suffix: str, do: Any, args: tuple[Arg, ...] = ()) -> Ref:
+    def helper(self, suffix: str, do: Any, args: Args = ()) -> Ref:
         """Add a node before the current one, and return a reference to it."""
         name = self.names.fresh(f"{self.user.name}_{suffix}")
         self.nodes.append(Node(name, do, args, stack=self.front.stack(self, self.user) or ()))
         return Ref(name)
 
-    def arguments(self, args: Any) -> tuple[Arg, ...]:
+    def arguments(self, args: Any) -> Args:
         """Return the arguments of a node as values."""
         known = self.known
         return tuple([
             known[arg] if type(arg) is FxNode else arg if type(arg) in PLAIN else self.argument(arg) for arg in args
         ])  # fmt: skip
 
-    def keywords(self, kwargs: Any) -> tuple[tuple[str, Arg], ...]:
+    def keywords(self, kwargs: Any) -> Kwargs:
         """Return the keyword arguments of a node as values."""
         return (
             tuple([(key, self.argument(value)) for key, value in kwargs.items()]) if kwargs else ()

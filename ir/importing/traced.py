@@ -15,7 +15,7 @@ import torch.fx
 from attrs import evolve
 
 from ..analysis.numbers import SYMBOLIC
-from ..arguments import Arg, Record
+from ..arguments import Args, Kwargs, Record
 from ..callables import Parameter, bind, class_name
 from ..errors import InvalidProgram, UnsupportedProgram, Violation
 from ..graph import Call, Frame, Get, Graph, Stack
@@ -199,8 +199,8 @@ class TracedFront(Front):
         self,
         at: GraphReader,
         fx_node: Any,
-        args: tuple[Arg, ...],
-        kwargs: tuple[tuple[str, Arg], ...],
+        args: Args,
+        kwargs: Kwargs,
     ) -> None:
         # Call the body if the graph shows all effects of the module, else the module as it is.
         _, module = find(at.job.module, fx_node.target)

@@ -13,11 +13,11 @@ from typing import Any
 
 from attrs import evolve
 
-from ..arguments import Arg, Ref
+from ..arguments import Arg, Args, Kwargs, Ref
 from ..calls.parts import Part, parts
 from ..effects.declared import ANYTHING, Effects
 from ..effects.registered import registered_effects
-from ..graph import Call, Do, Get, Graph, Input, Kwargs, Node, Op
+from ..graph import Call, Do, Get, Graph, Input, Node, Op
 from ..operators import allowed
 from ..persistent import pmap, text_of
 from ..program import Program
@@ -269,7 +269,7 @@ def _read_node(cursor: Cursor, op: Callable[[str], Op]) -> Node:
     return Node(name, do, args, kwargs, read_stack(cursor) if cursor.skip("in") else ())
 
 
-def _read_arguments(cursor: Cursor) -> tuple[tuple[Arg, ...], Kwargs]:
+def _read_arguments(cursor: Cursor) -> tuple[Args, Kwargs]:
     args: list[Arg] = []
     kwargs: list[tuple[str, Arg]] = []
 

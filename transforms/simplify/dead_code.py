@@ -13,7 +13,7 @@ from typing import Any
 
 from attrs import evolve
 
-from ...ir.arguments import Arg, Ref, refs_in
+from ...ir.arguments import Args, Ref, refs_in
 from ...ir.calls.call_graph import module_calls, reaching
 from ...ir.calls.parts import PART, part_names
 from ...ir.effects.declared import NodeEffects
@@ -118,7 +118,7 @@ class Liveness:
             self.results[callee].add(number)
             self._need(callee, refs_in((self.program.graphs[callee].results[number],)))
 
-    def _pass(self, graph: str, args: tuple[Arg, ...]) -> None:
+    def _pass(self, graph: str, args: Args) -> None:
         names = refs_in(args)
         self._need(graph, names)
         for name in names:
