@@ -107,7 +107,7 @@ REAL_DEVICES = {
     "transforms/convert/devices.py": {"plain.device", "kind.device"},
     "transforms/minimize/cutting.py": {"kind.device"},
     "transforms/rulesets/attention.py": {"mask.device"},
-    "transforms/simplify/constants.py": {"tensor.device"},
+    "transforms/simplify/constants.py": {"value.device"},
 }
 """What is asked for its device and is never a fake tensor: real tensors, and values of our own."""
 
