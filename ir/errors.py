@@ -78,6 +78,15 @@ class Violation(Displayed):
         return escaped("\n".join(lines))
 
 
+def first_line(error: BaseException) -> str:
+    r"""Return the first line of the message of an error; its class if it has none.
+
+    >>> first_line(ValueError("wrong\nmore")), first_line(KeyboardInterrupt())
+    ('wrong', 'KeyboardInterrupt')
+    """
+    return (str(error) or type(error).__name__).splitlines()[0]
+
+
 class PurefxError(Exception):
     r"""Base class of all errors of purefx; unprintable characters in messages are escaped.
 

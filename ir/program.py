@@ -181,6 +181,11 @@ class Program(Value, Displayed):
         """The outputs of the root, each with its spec."""
         return list(zip(self.main.output, self.signature.outputs, strict=True))
 
+    @cached_property
+    def types(self) -> Mapping[str, str | None]:
+        """The class of each module of the hierarchy, by path."""
+        return MappingProxyType({module.path: module.type_name for module in self.modules})
+
     def graph(self, name: str) -> Graph:
         """Return a graph by its id, or by the path of a module that runs it.
 
@@ -211,7 +216,7 @@ class Program(Value, Displayed):
                     [(callee, inner) for callee in node.callees] if is_below(name, inner) else []
                 )
                 todo += [place for place in places if place not in todo]
-        near = did_you_mean(name, {*self.graphs, *[module.path for module in self.modules]})
+        near = did_you_mean(name, {*self.graphs, *self.types})
         raise NamingError(
             f"no graph and no called module is named {name!r}{near}; print(program) lists them"
         )

@@ -384,8 +384,9 @@ def _check_place(program: Program, path: str, added: Mapping[str, Slot]) -> None
             )
     parts = part_names(program)
     if parts and path.partition(".")[0] not in parts:
+        names = ", ".join([name for name in program.types if name in parts])
         raise NamingError(
-            f"the program is split: choose a path below one of its parts {', '.join(parts)}, not {path!r}"
+            f"the program is split: choose a path below one of its parts {names}, not {path!r}"
         )
 
 

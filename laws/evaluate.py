@@ -264,7 +264,7 @@ def evaluate(
 
 def _state_names(program: Program) -> dict[str, str]:
     # Use the names from before a split: the place of a tensor is not part of the meaning.
-    names = frozenset(part_names(program))
+    names = part_names(program)
     return {original(slot, names): slot for slot in program.state}
 
 

@@ -206,8 +206,8 @@ def with_result(
     """
     made, was = import_fx(module), executable(program)
     _check_interface(made, was, name)
-    known = {one.path for one in program.modules}
-    modules = (*program.modules, *[one for one in made.modules if one.path not in known])
+    new = [module for module in made.modules if module.path not in program.types]
+    modules = (*program.modules, *new)
     result = evolve(
         made,
         state=_state(program.state, made.state, tensors),

@@ -271,7 +271,7 @@ def _split(parsed: argparse.Namespace) -> Answer:
 
 
 def _split_at(program: Program, globs: Iterable[str]) -> Program:
-    names = set(part_names(program))
+    names = part_names(program)
     paths = [
         path
         for path in dict.fromkeys([original(frame.path, names) for frame in module_calls(program)])

@@ -15,12 +15,12 @@ from attrs import frozen
 
 from purefx.ir.analysis.numbers import too_much_work
 from purefx.ir.arguments import Ref, thawed
-from purefx.ir.calls.call_graph import bodies_of_calls
+from purefx.ir.calls.call_graph import bodies_of_calls, path_around
 from purefx.ir.errors import ArgumentError
 from purefx.ir.graph import Node, Op
 from purefx.ir.inference import UNKNOWN, CallValues, ExampleValues, described, running
 from purefx.ir.meta import Meta
-from purefx.ir.names import escaped, join, last_name, parent_of, way_to
+from purefx.ir.names import escaped, last_name, parent_of, way_to
 from purefx.ir.own_operators import tensors_of
 from purefx.ir.persistent import Displayed
 from purefx.ir.program import Program
@@ -216,12 +216,10 @@ def stats(program: Program) -> Stats:
                 uncounted[node.do.name] += times
             for path, count in places.items():
                 each = (count, 0, 0, None if flops is None else count * flops)
-                counts.setdefault(
-                    join(path, node.stack[-1].path) if node.stack else path, []
-                ).append(each)
+                counts.setdefault(path_around(node, path), []).append(each)
     for path, parameters, size in _sizes(program):
         counts.setdefault(path, []).append((0, parameters, size, None))
-    types = {module.path: module.type_name for module in program.modules}
+    types = program.types
     paths = dict.fromkeys((*types, *counts))
     modules = tuple(
         [ModuleStats(path, types.get(path), *_sums(counts.get(path, ()))) for path in paths]

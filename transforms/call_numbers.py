@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from ..ir.calls.call_graph import called_at
+from ..ir.calls.call_graph import called_at, path_around
 from ..ir.calls.parts import original, part_names
-from ..ir.graph import Call, Frame, Graph, Node, Stack
+from ..ir.graph import Call, Frame, Graph, Stack
 from ..ir.names import join
 from ..ir.program import Program
 
@@ -32,10 +32,8 @@ class CallNumbers:
     """
 
     def __init__(self, program: Program, taken: Iterable[Frame] = ()) -> None:
-        self.parts = frozenset(part_names(program))
-        self.signatures = {
-            frame: program.call_signatures[frame] for frame in program.call_signatures
-        }
+        self.parts = part_names(program)
+        self.signatures = dict(program.call_signatures)
         self.last: dict[str, int] = {}
         """For modules with preserved signatures: the largest number of a call that has a signature."""
         for frame in self.signatures:
@@ -126,6 +124,7 @@ def stacked_calls(program: Program, graph: str | None = None) -> Iterator[Frame]
         program: any program.
         graph: the body, by default the root.
 
+    >>> from purefx.ir import Node
     >>> node = Node("y", Call(Frame("b"), "b"), stack=(Frame("a", 1),))
     >>> [str(frame) for frame in stacked_calls(Program.of({"": Graph((), (node,))}))]
     ['a@1']
@@ -141,17 +140,4 @@ def stacked_calls(program: Program, graph: str | None = None) -> Iterator[Frame]
             yield Frame(join(path, frame.path), frame.call)
         for node in program.graphs[name].callers:
             is_call = type(node.do) is Call
-            todo += called_at(node, path if is_call else operator_path(node, path))
-
-
-def operator_path(node: Node, path: str) -> str:
-    """Return the path that the stacks in the body of an operator are relative to.
-
-    Args:
-        node: the operator.
-        path: the path of the body that holds it.
-
-    >>> operator_path(Node("y", Call(Frame("b"), "b"), stack=(Frame("a"),)), "m")
-    'm.a'
-    """
-    return join(path, node.stack[-1].path) if node.stack else path
+            todo += called_at(node, path if is_call else path_around(node, path))

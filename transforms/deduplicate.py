@@ -103,8 +103,7 @@ class _Classes:
         """For each class its equal bodies, with the paths of the modules that run them."""
         for name, path in self.instances:
             self.members.setdefault(self.classes[name, path], {}).setdefault(name, []).append(path)
-        types = {module.path: module.type_name for module in program.modules}
-        self.ids = ids_of(self.members, types, {name for name, _ in self.calls})
+        self.ids = ids_of(self.members, program.types, {name for name, _ in self.calls})
         """The id of the body kept for each class: the first one in calling order."""
 
     def _identity(self, instance: Instance) -> Hashable:

@@ -143,7 +143,7 @@ class _Expansion:
         )
         """Whether a called body has calls in the stacks of its nodes."""
         self.is_split = bool(part_names(program))
-        self.paths = {module.path for module in program.modules}
+        self.paths = program.types
         self.slots = dict(program.state.slots.items())
         self.levels: list[_Level] = []
         self.done: dict[str, Graph] = {}

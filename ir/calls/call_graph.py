@@ -186,6 +186,19 @@ def bodies_of_calls(program: Program) -> Iterator[tuple[Frame, str]]:
             todo += [(called, body) for body, _ in reversed(called_at(node, frame.path))]
 
 
+def path_around(node: Node, path: str) -> str:
+    """Return the path of the innermost module around a node; stacks in the body of an operator are relative to it.
+
+    Args:
+        node: the node.
+        path: the path of the body that holds it.
+
+    >>> path_around(Node("y", Call(Frame("b"), "b"), stack=(Frame("a"),)), "m")
+    'm.a'
+    """
+    return join(path, node.stack[-1].path) if node.stack else path
+
+
 def reaching(program: Program, names: Iterable[str]) -> frozenset[str]:
     """Return some bodies with all that call them or run them in operators, directly or through others.
 

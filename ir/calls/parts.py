@@ -65,16 +65,16 @@ def is_part(module: Module) -> bool:
     return module.type_name == PART
 
 
-def part_names(program: Program) -> tuple[str, ...]:
-    """Return the names of the parts in the requested order; () for a program that is not split.
+def part_names(program: Program) -> frozenset[str]:
+    """Return the names of the parts; empty for a program that is not split.
 
     Args:
         program: a program at any stage.
 
     >>> part_names(Program.of({}, modules=(Module("", "Model"), Module("a", PART), Module("a.lin", "Linear"))))
-    ('a',)
+    frozenset({'a'})
     """
-    return tuple([module.path for module in program.modules if is_part(module)])
+    return frozenset([module.path for module in program.modules if is_part(module)])
 
 
 def parts(program: Program) -> tuple[Part, ...]:
@@ -89,7 +89,7 @@ def parts(program: Program) -> tuple[Part, ...]:
     >>> [part.name for part in px.parts(px.split_by_tags(program, ("a", "b"), tag_of={"y": "b"}))]
     ['a', 'b']
     """
-    names = set(part_names(a_program(program, "parts")))
+    names = part_names(a_program(program, "parts"))
     if not names:
         return ()
     calls = [(node, node.do) for node in program.main.callers if type(node.do) is Call]
@@ -125,7 +125,7 @@ def split_provenance(program: Program) -> SplitProvenance:
     >>> [str(frame) for frame in went.calls[px.Frame("act")]]
     ['a.act']
     """
-    names = frozenset(part_names(a_program(program, "split_provenance")))
+    names = part_names(a_program(program, "split_provenance"))
     state: dict[str, dict[str, None]] = {}
     for name in program.state:
         state.setdefault(original(name, names), {})[name] = None
@@ -239,7 +239,7 @@ def chain_of(program: Program, *, asked_by: str) -> Chain:
     >>> chain_of(program, asked_by="this").makers
     {'y': (0, 0)}
     """
-    parts = frozenset(part_names(program))
+    parts = part_names(program)
     numbers: dict[str, int] = {}
     calls: list[tuple[Node, Call, tuple[Arg, ...], list[str | None]]] = []
     makers: dict[str, tuple[int, int]] = {}

@@ -129,7 +129,7 @@ class _Lifting:
         self.program = program
         self.origins = origins
         self.places = all_instances(program)
-        self.parts = frozenset(part_names(program))
+        self.parts = part_names(program)
         self.slots: dict[tuple[object, str], str] = {}
         """The name of each constant; in a split program, one for each part that uses it."""
         self.entered = {place for places in self.places.values() for place in places}
@@ -163,7 +163,7 @@ class _Lifting:
                 for home in self._homes(use):
                     homes.setdefault((_identity(leaf), self._part(home)), []).append(home)
         numbers, slots = TensorIds(state), dict(state.pairs)
-        used = {*state.order, *(module.path for module in self.program.modules)}
+        used = {*state.order, *self.program.types}
         for key, found in homes.items():
             identity, part = key
             if identity in known and not part:

@@ -18,8 +18,8 @@ from torch.export.graph_signature import CustomObjArgument
 
 from ..analysis.numbers import computed_of
 from ..arguments import Arg, Body, Ref, thawed
-from ..calls.call_graph import bodies_of, reaching
-from ..errors import InvalidProgram, UnsupportedProgram, Violation
+from ..calls.call_graph import bodies_of, path_around, reaching
+from ..errors import InvalidProgram, UnsupportedProgram, Violation, first_line
 from ..forks import cached_property
 from ..graph import Call, Get, Graph, Input, Node, Op
 from ..meta import Meta, freeze, source_line, without_value
@@ -396,9 +396,11 @@ class Interpreter:
 
 
 def _refused(run: Run, node: Node, error: Exception) -> Violation:
-    reason = (str(error) or type(error).__name__).splitlines()[0]
-    text, advice = f"its operator rejects its arguments: {reason}", "fix the node, or its operands"
-    path = join(run.path, node.stack[-1].path) if node.stack else run.path
+    text, advice = (
+        f"its operator rejects its arguments: {first_line(error)}",
+        "fix the node, or its operands",
+    )
+    path = path_around(node, run.path)
     return Violation(
         "inferred-meta", text, run.graph, node.name, path, (), source_line(node.meta), advice
     )

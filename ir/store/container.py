@@ -23,7 +23,13 @@ from typing import Any
 import torch
 from attrs import evolve, frozen
 
-from ..errors import ArgumentError, MissingDependency, StoreError, UnsupportedProgram
+from ..errors import (
+    ArgumentError,
+    MissingDependency,
+    StoreError,
+    UnsupportedProgram,
+    first_line,
+)
 from ..names import Names, did_you_mean
 from ..persistent import grouped
 from ..program import Program
@@ -278,7 +284,7 @@ def is_zip(path: str | os.PathLike[str]) -> bool:
 
 
 def _line(error: Exception) -> str:
-    return ascii((str(error).splitlines() or [type(error).__name__])[0][:200])[1:-1]
+    return ascii(first_line(error)[:200])[1:-1]
 
 
 @frozen

@@ -15,7 +15,14 @@ import torch
 from attrs import astuple
 
 from ..analysis.history import versions
-from ..errors import ArgumentError, InvalidProgram, ParseError, StoreError, UnsupportedProgram
+from ..errors import (
+    ArgumentError,
+    InvalidProgram,
+    ParseError,
+    StoreError,
+    UnsupportedProgram,
+    first_line,
+)
 from ..forks import collector_paused
 from ..graph import Frame, Op
 from ..meta import line_of
@@ -342,7 +349,7 @@ def _device(name: torch.device | str) -> torch.device:
         device = torch.device(name)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, ValueError) as error:
-        reason = str(error).splitlines()[0]
+        reason = first_line(error)
         raise UnsupportedProgram(
             f"the device {str(name)[:80]!a} is not available ({reason}); load with device='cpu'"
         ) from error

@@ -43,11 +43,7 @@ class Instances:
 def instances_of(whole: ProgramIndex) -> Instances:
     """Follow the reads and calls from the root through every instance, once."""
     program, found = whole.program, Instances()
-    modules = (
-        set[str]()
-        if all(map(is_part, program.modules))
-        else {module.path for module in program.modules}
-    )
+    modules = () if all(map(is_part, program.modules)) else program.types
     # Without state below them, all instances of a body are equivalent.
     paths = modules or {above for name in whole.slots for above in way_to(name)[:-1]}
     held = set(program.state.modules)

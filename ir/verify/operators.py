@@ -15,7 +15,7 @@ from ..arguments import CONTAINERS, TREES, Arg, Body, Items, Record, Ref, replac
 from ..callables import op_name
 from ..effects.declared import ANYTHING, Effects
 from ..effects.registered import effects_of, is_foreign, lacking, registered_effects
-from ..errors import PurefxError
+from ..errors import PurefxError, first_line
 from ..graph import Call, Graph, Input, Node, Op
 from ..inference import (
     UNKNOWN,
@@ -420,7 +420,7 @@ def check_inferred(whole: ProgramIndex) -> Iterator[Finding]:
         for index, node in enumerate(scope.graph.nodes):
             _, _, error = work.refusals.get((name, node.name), (None, None, None))
             if isinstance(error, REFUSALS) and not isinstance(error, PurefxError):
-                reason = (str(error).splitlines() or [type(error).__name__])[0]
+                reason = first_line(error)
                 found[name, node.name] = scope.at(
                     index, f"its operator rejects its arguments: {reason[:200]}"
                 )

@@ -142,7 +142,7 @@ def check_known_modules(whole: ProgramIndex) -> Iterator[Finding]:
     if all(map(is_part, whole.program.modules)):
         return
     yield from instances_of(whole).findings["known-modules"].values()
-    state, known = whole.program.state, {"", *[module.path for module in whole.program.modules]}
+    state, known = whole.program.state, {"", *whole.program.types}
     for name in state.order:
         owner = parent_of(name)
         if owner not in known and not held_by(state.modules, owner):

@@ -20,7 +20,7 @@ from ...ir.meta import Meta, spelled_stack, thaw
 from ...ir.names import join, way_to
 from ...ir.own_operators import is_boundary, is_module_call, read_modules
 from ...ir.torch_private import PyTreeCodeGen, PyTreeInfo, pytree
-from ..modules.context import before_merging, types_of
+from ..modules.context import before_merging
 from .source import argument_names, attribute_name, check_fx_names, from_root
 
 
@@ -212,7 +212,7 @@ class _Builder:
         """Return the ``nn_module_stack`` of a node."""
         found = self._stacks.get(stack)
         if found is None:
-            place, types = self.place, types_of(self.place.context)
+            place, types = self.place, self.place.context.program.types
             around = [
                 (path, place.call if path == place.path else 0)
                 for path in way_to(place.path)

@@ -141,12 +141,6 @@ def position_dependent(context: LoweringContext) -> frozenset[str]:
 
 
 @derived
-def types_of(context: LoweringContext) -> Mapping[str, str | None]:
-    """Return the class of every module of the hierarchy, by path."""
-    return {module.path: module.type_name for module in context.program.modules}
-
-
-@derived
 def before_merging(context: LoweringContext) -> Mapping[Frame, Graph]:
     """Return the body of each call before equal bodies were merged, with its own meta."""
     if context.merged is None:
@@ -186,7 +180,7 @@ def one_object(program: Program) -> tuple[dict[str, str], dict[str, str]]:
     ({'b': 'a', 'b.x': 'a.x'}, {})
     """
     first = first_paths(program.modules)
-    types = {module.path: module.type_name for module in program.modules}
+    types = program.types
     if not first or not _parents_first(program.modules):
         return {}, {}
     inside = _below(first, [(path, path) for path in types])

@@ -29,7 +29,7 @@ from ...ir.torch_private import (
 from ..calls.preserved import CallHandler, CallHandlers
 from ..code.compiled import Body
 from ..swaps.hooks import LoweredContainer, LoweredList, Where
-from .context import FIRST, LoweringContext, types_of
+from .context import FIRST, LoweringContext
 from .module import LaterCall, OtherName, Place, new_module
 
 
@@ -75,13 +75,13 @@ def grow(tree: Tree, cells: dict[int, Any], root: type[torch.nn.Module]) -> torc
         root: the class of the root module.
     """
     program = tree.program
-    types = types_of(tree.context)
+    types = program.types
     every = calls_by_label(program)
     calls = _merged(tree, every)
     tree.modules[""] = new_module(
         root, Place(tree.bodies[program.root], "", 0, types.get(""), tree.context)
     )
-    paths = dict.fromkeys(module.path for module in program.modules if module.path)
+    paths = dict.fromkeys(filter(None, types))
     paths.update(dict.fromkeys(every))
     paths.update(dict.fromkeys(parent_of(slot) for slot in program.state.order))
     for path in paths:

@@ -38,7 +38,6 @@ from ..modules.context import (
     bodies_at,
     conventions_of,
     external_uses,
-    types_of,
 )
 from ..modules.module import GRAPHS, Lowered
 from ..modules.pickling import edited
@@ -64,7 +63,7 @@ def admitted(owner: Watched, name: str, value: Any) -> Any:
     where, there = owner.purefx_where, children_dict(owner).get(name)
     if where is None or value is there:
         return value
-    context, uses, types = where.context, external_uses(where.context), types_of(where.context)
+    context, uses, types = where.context, external_uses(where.context), where.context.program.types
     paths = [f"{above}.{name}" if above else name for above in context.paths_of(where.path)]
     # Further names of one object may have no calls.
     known = [path for path in paths if path in uses]
@@ -231,7 +230,7 @@ def _check_call(context: LoweringContext, use: ExternalUse, value: Any) -> None:
         convention is None
         and not is_same
         and not around
-        and types_of(context).get(path) not in (None, PART)
+        and context.program.types.get(path) not in (None, PART)
     ):
         _check_flat(context, site, mine, again)
 
@@ -270,7 +269,7 @@ def _check_flat(context: LoweringContext, site: CallSite, value: Any, again: str
     elif (
         more
         and not isinstance(value, Lowered)
-        and types_of(context).get(site.path) not in _layers()
+        and context.program.types.get(site.path) not in _layers()
     ):
         why = f"{type(value).__name__}.forward also takes {more}, which the calls of the original may have passed"
     else:

@@ -16,7 +16,7 @@ from ...ir.analysis.numbers import SYMBOLIC
 from ...ir.arguments import TREES, Arg, Body, Items, Ref, thawed
 from ...ir.calls.call_graph import call_counts
 from ...ir.calls.parts import first_paths
-from ...ir.errors import UnsupportedProgram
+from ...ir.errors import UnsupportedProgram, first_line
 from ...ir.graph import Get, Graph, Input, Node, Op, Stack, place_of
 from ...ir.inference import FakeValues, running
 from ...ir.meta import ORIGIN, Meta, is_backward, spelled_stack, thaw
@@ -346,7 +346,7 @@ class Values(FakeValues):
                 )
                 return self.run(node, target, args, kwargs)
         except Exception as error:
-            message = (str(error) or type(error).__name__).splitlines()[0]
+            message = first_line(error)
             raise UnsupportedProgram(
                 f"{place_of(node)}: it has no fake value, and its operator fails on those of its arguments ({message}); "
                 "fix the node, or set its meta['val']"
@@ -369,7 +369,6 @@ class Metas:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self.types = {module.path: module.type_name for module in program.modules}
         self.first = first_paths(program.modules)
         self._stacks: dict[Stack, dict[str, tuple[str, str]]] = {}
         self._forward = _forward_calls(program)
@@ -402,7 +401,7 @@ class Metas:
         found = self._stacks.get(stack)
         if found is None:
             found = self._stacks[stack] = spelled_stack(
-                [(frame.path, frame.call) for frame in stack], self.types, self.first
+                [(frame.path, frame.call) for frame in stack], self.program.types, self.first
             )
         return dict(found)
 

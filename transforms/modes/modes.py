@@ -14,7 +14,7 @@ import torch
 from attrs import frozen
 
 from ...ir.arguments import Arg, Body, Ref
-from ...ir.calls.call_graph import bodies_of, module_calls
+from ...ir.calls.call_graph import bodies_of, module_calls, path_around
 from ...ir.effects.declared import leveled
 from ...ir.graph import Call, Frame, Get, Graph, Input, Node, Op, Stack, common_prefix
 from ...ir.names import Names, is_below, last_name
@@ -24,7 +24,7 @@ from ...ir.own_operators import is_boundary
 from ...ir.program import Program
 from ...ir.rewriter import Relocation, Rewriter
 from ...ir.torch_private import ENTER_AUTOCAST, EXIT_AUTOCAST, SET_GRAD_ENABLED
-from ..call_numbers import CallNumbers, operator_path, stacked_calls
+from ..call_numbers import CallNumbers, stacked_calls
 from ..inline import inlined
 from ..shared_bodies import value_only
 from ..transformation import UNLIMITED, Fuel, transformation
@@ -469,7 +469,7 @@ def _between_markers(program: Program, name: str, modes: Modes, fuel: Fuel) -> G
         begins, ends = (edit.names.fresh(last_name(do.name)) for do in (enter, leave))
         id_ = ids.fresh("$inlined")
         body = wrapped(node) or ""
-        path = operator_path(node, "")
+        path = path_around(node, "")
         inside = Frame(path, node.stack[-1].call if node.stack else 0)
         called[id_] = numbers.numbered(
             program.graphs[body], path, inside, is_another=body in inserted

@@ -15,6 +15,7 @@ from attrs import evolve, frozen
 
 from ...ir.analysis.history import made_of_value
 from ...ir.arguments import Arg, Ref
+from ...ir.calls.call_graph import path_around
 from ...ir.calls.parts import part_names
 from ...ir.effects.resolved import program_effects
 from ...ir.errors import NamingError, UnsupportedProgram
@@ -172,7 +173,7 @@ def _check_globs(
     program: Program, globs: Sequence[str], used: set[str], called: Mapping[str, int]
 ) -> None:
     hidden = dict(_hidden(program))
-    paths = [*called, *(module.path for module in program.modules if module.path)]
+    paths = [*called, *filter(None, program.types)]
     for glob in globs:
         if lost := [path for path in hidden if fnmatchcase(path, glob)]:
             raise UnsupportedProgram(
@@ -199,7 +200,7 @@ def _hidden(program: Program) -> Iterator[tuple[str, str]]:
             if operator:
                 yield from [(join(path, frame.path), operator) for frame in node.stack]
             if type(node.do) is Op:
-                here = join(path, node.stack[-1].path) if node.stack else path
+                here = path_around(node, path)
                 todo += [(here, body, node.op_name) for body in node.bodies]
 
 
@@ -210,7 +211,7 @@ def _check_versions(program: Program, counts: Mapping[str, int]) -> None:
     for node in main.nodes:
         if type(node.do) is not Op or not node.do.effects.writes or type(node.args[0]) is not Ref:
             continue
-        read, where = main.by_name.get(node.args[0].name), node.stack[-1].path if node.stack else ""
+        read, where = main.by_name.get(node.args[0].name), path_around(node, "")
         for path, count in counts.items() if read is not None and type(read.do) is Get else ():
             slot = read.do.slot  # type: ignore[union-attr]
             if is_below(slot, path) and (count > 1 or not is_below(join(where, "x"), path)):

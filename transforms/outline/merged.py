@@ -198,8 +198,7 @@ class _Merging:
         members: dict[Hashable, dict[str, list[str]]] = {ROOT: {root: [""]}}
         for number, places in self.members.items():
             members[number] = {names.get(one, str(one)): paths for one, paths in places.items()}
-        types = {module.path: module.type_name for module in self.source.modules}
-        ids = ids_of(members, types, frozenset(names.values()))
+        ids = ids_of(members, self.source.types, frozenset(names.values()))
         made = self._made(ids)
         graphs = {
             ids[ROOT]: walk.main(),
@@ -257,7 +256,10 @@ ROOT = "root"
 
 
 def _with_bodies(graph: Graph, bodies: Mapping[str, str]) -> Graph:
-    return graph.with_callers(lambda node: node.calling(bodies.__getitem__))
+    # Calls of modules have the new bodies already.
+    return graph.with_callers(
+        lambda node: node.calling(bodies.__getitem__) if bodies_run_by(node) else node
+    )
 
 
 def _innermost_first(scopes: Sequence[Scope]) -> list[Scope]:

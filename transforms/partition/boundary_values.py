@@ -211,7 +211,7 @@ def move_non_tensor_nodes(program: Program, *, fuel: Fuel = UNLIMITED) -> Progra
     whole = inline(program)
     home = {part.path: number for number, part in enumerate(chain.parts)}
     part_of = [home[node.stack[0].path] for node in whole.main.nodes]
-    flat = without_part_names(whole, frozenset(part_names(program)))
+    flat = without_part_names(whole, part_names(program))
     bodies = _with_copies(whole, flat.main, part_of, [part.path for part in chain.parts], fuel)
     if bodies is None:
         return program

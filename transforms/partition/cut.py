@@ -149,7 +149,7 @@ def without_parts(program: Program) -> Program:
     Raises:
         UnsupportedProgram: state that was one tensor is another tensor in some part now.
     """
-    names = frozenset(part_names(program))
+    names = part_names(program)
     slots: dict[str, Slot] = {}
     for name, slot in program.state.pairs:
         if slots.setdefault(original(name, names), slot) != slot:
@@ -395,7 +395,7 @@ def joined_flat(program: Program) -> tuple[Program, bool]:
     Args:
         program: split or not.
     """
-    names = frozenset(part_names(program))
+    names = part_names(program)
     flat = inline(program)
     if names:
         flat = without_parts(without_part_names(flat, names))
@@ -405,7 +405,7 @@ def joined_flat(program: Program) -> tuple[Program, bool]:
 
 def is_outlined(program: Program) -> bool:
     """Return whether the program calls modules other than the parts."""
-    names = frozenset(part_names(program))
+    names = part_names(program)
     callers = [node for name in program.order for node in program.graphs[name].callers]
     return any(type(node.do) is Call and node.do.instance.path not in names for node in callers)
 

@@ -323,7 +323,7 @@ class Pending:
             raise RuleError(
                 f"{word!r} cannot be the name of state: use a valid attribute name, without dots"
             )
-        used = {*self.slots, *[module.path for module in self.program.modules]}
+        used = {*self.slots, *self.program.types}
         number, name = 0, nested(owner, word)
         while name in taken or any(join(path, name) in used for path in paths):
             number += 1

@@ -86,7 +86,7 @@ class _Facts:
         self.placed = placed(program)
         self.preserved = bodies_with_boundaries(program)
         self.frames = frozenset(program.call_signatures)
-        self.parts = frozenset(part_names(program))
+        self.parts = part_names(program)
 
 
 class _Walk:

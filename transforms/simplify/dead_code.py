@@ -41,7 +41,7 @@ class Liveness:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.effects = program_effects(program)
-        self.parts = frozenset(part_names(program))
+        self.parts = part_names(program)
         self.preserved = bodies_with_boundaries(program)
         """The bodies that contain boundaries of preserved calls, directly or through others."""
         self.values: defaultdict[str, set[str]] = defaultdict(set)

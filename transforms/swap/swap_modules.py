@@ -72,9 +72,8 @@ def read_requests(program: Program, modules: Any) -> dict[str, Replacement]:
     if not isinstance(modules, Mapping):
         wrong = f"swap_modules takes a mapping from paths to replacements, not a {type(modules).__name__}"
         raise SwapError(f'{wrong}: swap_modules(program, {{"layers.0.mlp": module}})')
-    listed = [module.path for module in program.modules]
     stacks = [frame.path for node in program.main.nodes for frame in node.stack]
-    known = {path for path in (*listed, *calls_by_label(program), *stacks) if path}
+    known = {path for path in (*program.types, *calls_by_label(program), *stacks) if path}
     for path, by in modules.items():
         if path not in known:
             why = (
@@ -377,7 +376,7 @@ class _Swapping:
         if by is None:
             kind = type(self.requests[path])
             return (Module(path, f"{kind.__module__}.{kind.__qualname__}"),)
-        types = {module.path: module.type_name for module in by.modules}
+        types = by.types
         inner = dict.fromkeys(inner for inner in types if inner)
         for called in calls_by_label(by):
             inner.update(dict.fromkeys(way_to(called)))
