@@ -185,6 +185,8 @@ class Node(Value, Displayed):
     @property
     def bodies(self) -> list[str]:
         """The ids of the graphs that it passes to its operator, in order, repeats kept."""
+        if type(self.do) is not Op or not self.do.effects.through_bodies:
+            return []
         return bodies_in(self.args, self.kwargs)
 
     @property

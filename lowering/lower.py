@@ -13,7 +13,7 @@ from attrs import evolve
 from torch.export import FlatArgsAdapter
 
 from ..ir.arguments import Ref
-from ..ir.calls.call_graph import bodies_run_by, instances
+from ..ir.calls.call_graph import instances
 from ..ir.errors import ArgumentError
 from ..ir.forks import collector_paused
 from ..ir.graph import Graph, Input, Node, Op
@@ -107,7 +107,7 @@ def lower_unchecked(
     bodies, codes = bodies_of(context)
     classes = {name: class_of(body, to) for name, body in bodies.items()}
     callers = [node for name in program.order for node in program.graphs[name].callers]
-    for key in dict.fromkeys([body for node in callers for body in bodies_run_by(node)]):
+    for key in dict.fromkeys([body for node in callers for body in node.bodies]):
         kind = bound_class(classes[key], Bound, bodies[key])
         context.nested[key] = new_module(kind, Place(bodies[key], "", 0, None, context))
     plan = CallPlan(program)

@@ -13,7 +13,6 @@ from attrs import evolve
 
 from ..ir.arguments import Arg, Body, Items, Ref, arg_leaves, bodies_in
 from ..ir.callables import op_name
-from ..ir.calls.call_graph import bodies_run_by
 from ..ir.effects.registered import effects_of
 from ..ir.errors import UnsupportedProgram
 from ..ir.graph import Call, Do, Graph, Input, Node, Op
@@ -70,7 +69,7 @@ def _spread(program: Program, graph: Graph, mine: set[str], tokens: Mapping[str,
         source, index = node.projection or ("", 0)
         if source and index in _token_results(program, graph.by_name.get(source), tokens):
             mine.add(node.name)
-        for body in bodies_run_by(node):
+        for body in node.bodies:
             passed = _passed(program, node, body)
             tokens[body].update(
                 [formal.name for formal, leaf in passed if type(leaf) is Ref and leaf.name in mine]
@@ -91,7 +90,7 @@ def _passed(program: Program, node: Node, body: str) -> list[tuple[Input, Arg]]:
 def _token_results(program: Program, node: Node | None, tokens: Tokens) -> list[int]:
     # Which of an operator's results are tokens; a body that only decides (while_loop's first) returns none.
     found: list[int] = []
-    for body in bodies_run_by(node) if node is not None else ():
+    for body in node.bodies if node is not None else ():
         mine = tokens[body]
         output = program.graphs[body].output
         parts = output if isinstance(output, tuple) else ()
@@ -118,7 +117,7 @@ def _rewritten(program: Program, name: str, tokens: Tokens) -> Graph:
                 number,
                 node.evolve(args=(Ref(source), index - sum(number < index for number in gone))),
             )
-        elif inner := bodies_run_by(node):
+        elif inner := node.bodies:
             _check_uses(program, node, inner, mine, tokens)
             edit.put(number, _without_operands(node, mine, _token_results(program, node, tokens)))
     inputs = tuple([formal for formal in graph.inputs if formal.name not in mine])

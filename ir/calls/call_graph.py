@@ -5,12 +5,12 @@ One walk from the root serves all queries; a body that is called twice has two i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from attrs import evolve
 
-from ..graph import Call, Frame, Node, Op
+from ..graph import Call, Frame, Node
 from ..names import join, way_to
 from ..program import CallSignature, Program
 
@@ -19,24 +19,6 @@ Instance = tuple[str, str]
 
 Label = int
 """The number of a call of a module."""
-
-
-def bodies_of(node: Node) -> Sequence[str]:
-    """Return the graphs that a node calls or passes to an operator.
-
-    >>> bodies_of(Node("y", Call(Frame("mlp"), "body"))), bodies_of(Node("y", Op("toy.neg")))
-    (('body',), ())
-    """
-    return (node.do.graph,) if type(node.do) is Call else bodies_run_by(node)
-
-
-def bodies_run_by(node: Node) -> Sequence[str]:
-    """Return the graphs that a node passes to an operator, without the one that it calls.
-
-    >>> bodies_run_by(Node("y", Call(Frame("mlp"), "body")))
-    ()
-    """
-    return node.bodies if type(node.do) is Op and node.do.effects.through_bodies else ()
 
 
 def called_at(node: Node, path: str) -> list[Instance]:
@@ -251,6 +233,7 @@ def times_called(program: Program) -> dict[str, int]:
 def call_counts(nodes: Iterable[Node]) -> dict[str, int]:
     """Return the number of calls of each module in the stacks of nodes.
 
+    >>> from purefx.ir import Op
     >>> call_counts([Node("y", Op("toy.neg"), stack=(Frame("a", 1), Frame("a.b")))])
     {'a': 2, 'a.b': 1}
     """

@@ -43,7 +43,7 @@ def settle_bodies(graphs: dict[str, Graph], unknown: Mapping[str, frozenset[str]
     for name in list(graphs):
         base = bases.get(name)
         for node in graphs[name].nodes:
-            for inner in _bodies(node):
+            for inner in node.bodies:
                 bases.setdefault(inner, node.stack)
         if base:
             graphs[name] = _inside(graphs[name], base)
@@ -62,10 +62,6 @@ def _without_tracepoints(graph: Graph) -> Graph:
     return edit.graph()
 
 
-def _bodies(node: Node) -> list[str]:
-    return node.bodies if type(node.do) is Op and node.do.effects.through_bodies else []
-
-
 def _with_regions_placed(
     graphs: Mapping[str, Graph], name: str, unknown: Mapping[str, frozenset[str]]
 ) -> Graph:
@@ -77,7 +73,7 @@ def _with_regions_placed(
         if node.op_name in REGIONS:
             inner = [
                 (name, part)
-                for name in _bodies(node)
+                for name in node.bodies
                 if name in graphs
                 for part in graphs[name].nodes
             ]

@@ -16,7 +16,6 @@ from typing import Any
 import torch
 from attrs import define, field
 
-from ..calls.call_graph import bodies_of
 from ..expression import UNCOMPUTABLE, Expr, Sym, evaluate
 from ..forks import cached_property
 from ..graph import Node
@@ -131,7 +130,7 @@ class _BorderValues(ExampleValues):
 
     def run(self, node: Node, target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Return the result of an operator; the earlier result if it had the same operands, as in an equal layer."""
-        if bodies_of(node):  # a body is run again, for its own values
+        if node.callees:  # a body is run again, for its own values
             return super().run(node, target, args, kwargs)
         modes = torch.is_grad_enabled(), autocast_is_on()
         key = id(node.do), modes, _identity(args), _identity(kwargs)
@@ -193,7 +192,7 @@ def _open_values(program: Program) -> OpenValues:
                 values[name].update(node.refs())
             if node.name in values[name] or not values[name].isdisjoint(node.refs()):
                 values[name].add(node.name)
-                for body in bodies_of(node):
+                for body in node.callees:
                     values[body].update(formal.name for formal in graphs[body].inputs)
     return values
 

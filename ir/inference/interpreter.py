@@ -18,7 +18,7 @@ from torch.export.graph_signature import CustomObjArgument
 
 from ..analysis.numbers import computed_of
 from ..arguments import Arg, Body, Ref, thawed
-from ..calls.call_graph import bodies_of, path_around, reaching
+from ..calls.call_graph import path_around, reaching
 from ..errors import InvalidProgram, UnsupportedProgram, Violation, first_line
 from ..forks import cached_property
 from ..graph import Call, Get, Graph, Input, Node, Op
@@ -107,7 +107,7 @@ class Run:
         return evolve(formal, meta=_with_value(formal.meta, value))
 
     def _node(self, node: Node) -> Node:
-        owner, do, bodies = self.owner, node.do, bodies_of(node)
+        owner, do, bodies = self.owner, node.do, node.callees
         recorded, is_changed = self.owner.values.recorded(node), self._is_changed(node)
         is_new = (
             recorded is UNKNOWN
@@ -153,7 +153,7 @@ class Run:
         bindings = self.owner.values.bindings.pop(node.name, None)
         symbols = frozenset(map(str, bindings or ()))
         below = node.do.instance.path if type(node.do) is Call else ""
-        for run in [run for body in bodies_of(node) for run in self.inner[node.name, body]]:
+        for run in [run for body in node.callees for run in self.inner[node.name, body]]:
             self.reads.update({join(below, slot): read for slot, read in run.reads.items()})
             self.depends |= run.depends
             symbols |= run.symbols
@@ -177,7 +177,7 @@ class Run:
         )
 
     def _learn(self, node: Node, value: Any) -> None:
-        if bodies_of(node) and type(value) is tuple:
+        if node.callees and type(value) is tuple:
             value = tuple([UNKNOWN if part is None else part for part in value])
         self.known[node.name] = value
         if changes_sizes(node.do) and type(node.args[0]) is Ref:

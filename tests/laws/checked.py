@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 
 from attrs import evolve
 
-from purefx.ir.calls.call_graph import bodies_run_by
 from purefx.ir.graph import Frame, Graph, Node, Stack
 from purefx.ir.names import join
 from purefx.ir.persistent import pmap
@@ -28,7 +27,7 @@ def _stacks(program: Program) -> Iterator[Stack]:
                 ],
             )
             yield stack
-            for body in bodies_run_by(node):
+            for body in node.bodies:
                 if body not in seen:
                     seen.add(body)
                     yield from below(program.graphs[body], stack)

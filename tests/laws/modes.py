@@ -13,7 +13,6 @@ from attrs import evolve
 
 from purefx.ir.analysis.digest import alpha_equal
 from purefx.ir.arguments import Arg, Ref
-from purefx.ir.calls.call_graph import bodies_of
 from purefx.ir.graph import Node, Op
 from purefx.ir.program import Program
 from purefx.laws.law import Case, Transform
@@ -84,7 +83,7 @@ def _one_mode(transform: Transform, case: Case) -> bool:
             found[is_inside].add(name)
             for node in program.graphs[name].callers:
                 inner = is_inside or _named(node) in (WITH_GRAD, WITH_AUTOCAST)
-                todo += [(body, inner) for body in bodies_of(node)]
+                todo += [(body, inner) for body in node.callees]
     return found[True].isdisjoint(found[False])
 
 

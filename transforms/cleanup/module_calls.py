@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from attrs import field, frozen
 
-from ...ir.calls.call_graph import bodies_run_by
 from ...ir.calls.parts import with_listed
 from ...ir.graph import Frame, Get, Graph, Node, Stack
 from ...ir.importing.stacks import TracedStacks, read_place
@@ -79,7 +78,7 @@ class Renumbering:
             read = self.traced.read(raw) if isinstance(raw, Mapping) else ()
             inner, own = self._entered(place, read or self._absolute(node.stack, outer))
             nodes.append(self._node(node, own, place))
-            for body in bodies_run_by(node):
+            for body in node.bodies:
                 if body not in self.graphs:
                     yield body, (*outer, *self._absolute(node.stack, outer)), inner
         self.graphs[name] = graph.with_nodes(nodes)

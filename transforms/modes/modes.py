@@ -14,7 +14,7 @@ import torch
 from attrs import frozen
 
 from ...ir.arguments import Arg, Body, Ref
-from ...ir.calls.call_graph import bodies_of, module_calls, path_around
+from ...ir.calls.call_graph import module_calls, path_around
 from ...ir.effects.declared import leveled
 from ...ir.graph import Call, Frame, Get, Graph, Input, Node, Op, Stack, common_prefix
 from ...ir.names import Names, is_below, last_name
@@ -105,7 +105,7 @@ class Modes:
             for node, mode in zip(program.graphs[name].nodes, self.before(name), strict=False):
                 inside = node.args[0] if is_op(node, WITH_GRAD) and node.args else mode
                 known = inside if type(inside) is bool else None
-                for body in bodies_of(node):
+                for body in node.callees:
                     self.entries[body] = known if self.entries.get(body, known) is known else None
 
     def before(self, name: str) -> list[Mode]:
@@ -122,7 +122,7 @@ class Modes:
             return 0, 0
         if type(node.do) is Op and node.do.effects.scope:
             return int(node.do.effects.scope < 0), int(node.do.effects.scope > 0)
-        return max([self.levels[body] for body in bodies_of(node)], default=(0, 0))
+        return max([self.levels[body] for body in node.callees], default=(0, 0))
 
     def _after(self, node: Node, mode: Any) -> Any:
         if is_op(node, SET_GRAD):
@@ -131,11 +131,11 @@ class Modes:
             return None  # it turns gradients off, and restores them
         if is_op(node, WITH_GRAD):
             return mode
-        left = {self.exits[body] for body in bodies_of(node)} - {KEPT, mode}
+        left = {self.exits[body] for body in node.callees} - {KEPT, mode}
         if not left:
             return mode
         return (
-            left.pop() if len(left) == 1 and len(bodies_of(node)) == 1 else None
+            left.pop() if len(left) == 1 and len(node.callees) == 1 else None
         )  # of several bodies one runs
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 
 from ...ir.analysis.digest import OPENING, graph_tokens, write_operands
-from ...ir.calls.call_graph import bodies_run_by
 from ...ir.effects.declared import PURE
 from ...ir.graph import Get, Graph, Input, Node, Op
 from ...ir.names import Names, relative
@@ -122,7 +121,7 @@ class _Merging:
                 inner = [
                     each
                     for entry in one.entries
-                    for each in ([entry] if isinstance(entry, Scope) else bodies_run_by(entry))
+                    for each in ([entry] if isinstance(entry, Scope) else entry.bodies)
                 ]
             elif (one, path) in seen:
                 continue
@@ -258,7 +257,7 @@ ROOT = "root"
 def _with_bodies(graph: Graph, bodies: Mapping[str, str]) -> Graph:
     # Calls of modules have the new bodies already.
     return graph.with_callers(
-        lambda node: node.calling(bodies.__getitem__) if bodies_run_by(node) else node
+        lambda node: node.calling(bodies.__getitem__) if node.bodies else node
     )
 
 
