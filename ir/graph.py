@@ -183,11 +183,18 @@ class Node(Value, Displayed):
         return self.do.name if type(self.do) is Op else ""
 
     @property
+    def declared(self) -> Effects:
+        """The declared effects of its operator; none for a call or a read, whose effects depend on the program.
+
+        >>> Node("y", Op("toy.neg")).declared is Node("w", Get("weight")).declared is PURE
+        True
+        """
+        return self.do.effects if type(self.do) is Op else PURE
+
+    @property
     def bodies(self) -> list[str]:
         """The ids of the graphs that it passes to its operator, in order, repeats kept."""
-        if type(self.do) is not Op or not self.do.effects.through_bodies:
-            return []
-        return bodies_in(self.args, self.kwargs)
+        return bodies_in(self.args, self.kwargs) if self.declared.through_bodies else []
 
     @property
     def val(self) -> Any:

@@ -16,7 +16,7 @@ from ..ir.arguments import Arg, Body, Ref, thawed
 from ..ir.calls.argument_tree import key_paths
 from ..ir.calls.parts import original, part_names
 from ..ir.effects.resolved import written_slots
-from ..ir.graph import Call, Get, Input, Node, Op
+from ..ir.graph import Call, Get, Input, Node
 from ..ir.names import join
 from ..ir.program import Program
 from ..ir.signature import GIVEN, InputMutation, StateInput, StateMutation, Token, UserInput
@@ -355,9 +355,7 @@ class _Run:
             for node in graph.nodes:
                 known[node.name] = self.node(node, value, path)
                 self.seen(name, node, known[node.name])
-                for closed in (
-                    node.refs() if type(node.do) is Op and node.do.effects.scope < 0 else ()
-                ):
+                for closed in node.refs() if node.declared.scope < 0 else ():
                     known.pop(closed, None)
         except BaseException:
             restore_modes(

@@ -77,12 +77,7 @@ def _origins(program: Program) -> Iterator[Origin]:
 def _origins_of_values(program: Program) -> Origins:
     graph = program.main
     # The memory of an operand of a write may hold results of other nodes; several inputs of state may be one tensor.
-    written = {
-        name
-        for node in graph.nodes
-        if type(node.do) is Op and node.do.effects.writes
-        for name in node.refs()
-    }
+    written = {name for node in graph.nodes if node.declared.writes for name in node.refs()}
     written.update(program.state_inputs)
     found = {
         formal.name: None if formal.name in written else origin_of(formal.meta)
@@ -93,7 +88,7 @@ def _origins_of_values(program: Program) -> Origins:
         origin = origin_of(node.meta) or (found[whole.name] if whole is not node else None)
         # Results of operators with bodies come from the bodies.
         is_open = type(node.do) is Get or (
-            isinstance(whole, Node) and type(whole.do) is Op and whole.do.effects.through_bodies
+            isinstance(whole, Node) and whole.declared.through_bodies
         )
         found[node.name] = None if is_open else origin
     return found

@@ -144,7 +144,7 @@ def place_boundaries(nodes: list[Node]) -> list[Node]:
     >>> place_boundaries(nodes)[1].stack == stack
     True
     """
-    groups = groupby(nodes, lambda node: type(node.do) is Op and node.do.effects.scope != 0)
+    groups = groupby(nodes, lambda node: node.declared.scope != 0)
     runs = [(is_boundary, list(run)) for is_boundary, run in groups]
     placed: list[Node] = []
     for number, (is_boundary, run) in enumerate(runs):

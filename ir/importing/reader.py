@@ -376,7 +376,7 @@ def result_of(node: Node, inputs: Container[str]) -> Ref:
     >>> result_of(Node("y", op_of(torch.ops.aten.add_.Tensor), (Ref("x"), 1)), {"x"})
     Ref(name='x')
     """
-    returns = node.do.effects.returns if type(node.do) is Op else ()
+    returns = node.declared.returns
     if len(returns) == 1 and returns[0] is not None:
         written = returns[0].find(node.args, node.kwargs)
         if type(written) is Ref and written.name in inputs:

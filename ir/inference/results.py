@@ -180,11 +180,7 @@ def returned_input(
             )
             found = None if formal is None else passed[formal]
         else:
-            step = (
-                None
-                if type(maker.do) is Op and maker.do.effects.writes
-                else returned_operand(graph, name, values)
-            )
+            step = None if maker.declared.writes else returned_operand(graph, name, values)
             found = None if step is None else Ref(step)
         if type(found) is not Ref:
             return None

@@ -256,9 +256,7 @@ def _add_faults(found: list[tuple[str, str]], value: Any, index: int, at: _At) -
                         else "its own result"
                     )
                     found.append(("earlier-values", f"it uses {leaf.name!r}, {text}"))
-            elif type(leaf) is Body and not (
-                type(value.do) is Op and value.do.effects.through_bodies
-            ):
+            elif type(leaf) is Body and not value.declared.through_bodies:
                 found.append(
                     (
                         "argument-kinds",

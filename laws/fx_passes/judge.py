@@ -283,9 +283,7 @@ def _aliasing(transform: Transform, case: Case) -> list[str]:
 
 def _draws(program: Program) -> list[Node]:
     return [
-        node
-        for _, node in program.nodes()
-        if type(node.do) is Op and node.do.effects.random and not bodies_in(node.args)
+        node for _, node in program.nodes() if node.declared.random and not bodies_in(node.args)
     ]
 
 

@@ -200,7 +200,7 @@ class _Writer:
             # The result reuses the register of a dead operand, which is freed when the result is stored, as in eager mode.
             self.registers[node.name] = released.pop() if released else self._register()
             line = f"{self.registers[node.name]} = {value}"
-            if type(node.do) is Op and node.do.effects.scope > 0:
+            if node.declared.scope > 0:
                 self.opened.append(self.registers[node.name])
         self.free.extend(released)
         return line + "".join([f"; {register} = None" for register in released])

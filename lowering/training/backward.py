@@ -17,7 +17,7 @@ from attrs import define
 from ...ir.arguments import Ref
 from ...ir.effects.resolved import node_effects
 from ...ir.errors import InputValueError, UnsupportedProgram
-from ...ir.graph import Get, Graph, Input, Node, Op, Uncopied
+from ...ir.graph import Get, Graph, Input, Node, Uncopied
 from ...ir.names import word_of
 from ...ir.program import Program
 from ...ir.signature import (
@@ -196,9 +196,7 @@ class TrainingPrograms(Uncopied):
         alive: Collection[str] | None = (
             None  # all; also with writes, as memory may propagate a tangent
         )
-        if not all(request.used) and not any(
-            type(node.do) is Op and node.do.effects.writes for node in graph.nodes
-        ):
+        if not all(request.used) and not any(node.declared.writes for node in graph.nodes):
             alive = reached(
                 graph,
                 {name for name, used in zip(self.tangent_names, request.used, strict=True) if used},
@@ -334,6 +332,7 @@ def with_results(program: Program, wanted: Sequence[bool]) -> Program:
 def reached(graph: Graph, names: Collection[str]) -> frozenset[str]:
     """Return some values of a graph and all values that depend on them.
 
+    >>> from purefx.ir import Op
     >>> sorted(reached(Graph((Input("x"),), (Node("y", Op("toy.neg"), (Ref("x"),)),), ()), {"x"}))
     ['x', 'y']
     """

@@ -120,7 +120,7 @@ class Sizes:
     def uses(self) -> Iterator[tuple[int, Stack, str]]:
         """Yield the uses of sizes that no assertion depends on: the number of the user, the calls around it, the size."""
         for number, node in enumerate(self.nodes):
-            if is_boundary(node) or node.name in self.checked or _is_ordered(node):
+            if is_boundary(node) or node.name in self.checked or node.declared.ordered:
                 continue
             for name in dict.fromkeys(node.refs()):
                 if name in self.numbers and self.numbers[name].stack != node.stack:
@@ -280,15 +280,11 @@ def _is_plain(node: Node) -> bool:
     return type(node.do) is Op and not node.kwargs and not node.do.effects.acts
 
 
-def _is_ordered(node: Node) -> bool:
-    return type(node.do) is Op and node.do.effects.ordered
-
-
 def _checked(nodes: tuple[Node, ...]) -> set[str]:
     # The operands of assertions, and the values that they are computed from.
     found: set[str] = set()
     for node in reversed(nodes):
-        if _is_ordered(node) or node.name in found:
+        if node.declared.ordered or node.name in found:
             found.update(node.refs())
     return found
 

@@ -120,8 +120,8 @@ class Modes:
         """Return the number of regions that a node closes and opens; markers of gradient modes do not count."""
         if is_op(node, SET_GRAD):
             return 0, 0
-        if type(node.do) is Op and node.do.effects.scope:
-            return int(node.do.effects.scope < 0), int(node.do.effects.scope > 0)
+        if scope := node.declared.scope:
+            return int(scope < 0), int(scope > 0)
         return max([self.levels[body] for body in node.callees], default=(0, 0))
 
     def _after(self, node: Node, mode: Any) -> Any:

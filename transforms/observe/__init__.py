@@ -209,7 +209,7 @@ def _check_versions(program: Program, counts: Mapping[str, int]) -> None:
     # module that wrote it.
     main = program.main
     for node in main.nodes:
-        if type(node.do) is not Op or not node.do.effects.writes or type(node.args[0]) is not Ref:
+        if not node.declared.writes or type(node.args[0]) is not Ref:
             continue
         read, where = main.by_name.get(node.args[0].name), path_around(node, "")
         for path, count in counts.items() if read is not None and type(read.do) is Get else ():

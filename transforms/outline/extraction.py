@@ -55,7 +55,7 @@ class MovedBodies:
         return moved
 
     def _moved(self, node: Node, path: str) -> Node:
-        if type(node.do) is not Op or not node.do.effects.through_bodies:
+        if not node.declared.through_bodies:
             return node
         return node.calling(
             lambda graph: self._name(graph, path) if graph in self._placed else graph

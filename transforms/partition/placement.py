@@ -96,12 +96,11 @@ def follows(node: Node, graph: Graph) -> bool:
     >>> [follows(node, graph) for node in graph.nodes]
     [True, False]
     """
-    do = node.do
-    if type(do) is Get:
+    if type(node.do) is Get:
         return node.name in graph.users
     if node.projection is not None:
         return node.projection[0] in graph.by_name
-    return type(do) is Op and (do.effects.scope != 0 or is_boundary(node))
+    return node.declared.scope != 0 or is_boundary(node)
 
 
 def wanted_tags(program: Program, tags: Sequence[str], tag_of: TagOf) -> list[int | None]:
@@ -286,7 +285,7 @@ def _regions(nodes: Sequence[Node]) -> Units:
     found: Units = []
     depth = 0
     for number, node in enumerate(nodes):
-        scope = node.do.effects.scope if type(node.do) is Op else 0
+        scope = node.declared.scope
         if scope > 0 and depth == 0:
             found.append((f"the region that {shown(node)} opens", []))
         depth += scope

@@ -440,8 +440,8 @@ def in_levels_of_vmap(program: Program) -> dict[str, set[str]]:
         graph, level = program.graphs[name], int(name in bodies)
         inside = found[name] = set()
         for node in graph.nodes:
-            if type(node.do) is Op and "vmap" in node.do.name:
-                level += node.do.effects.scope
+            if "vmap" in node.op_name:
+                level += node.declared.scope
             if level:
                 inside.add(node.name)
         for node in graph.callers:
