@@ -171,8 +171,8 @@ class Program(Value, Displayed):
         """The inputs of the root that the caller passes, each with its spec."""
         return [(formal, spec) for formal, spec in self.inputs if type(spec) is UserInput]
 
-    @property
-    def state_inputs(self) -> dict[str, str]:
+    @cached_property
+    def state_inputs(self) -> Mapping[str, str]:
         """The slot of each input of the root that is state, by name of the input."""
         return {formal.name: spec.slot for formal, spec in self.inputs if type(spec) is StateInput}
 

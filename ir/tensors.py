@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from types import MappingProxyType
 from typing import Any
@@ -161,6 +161,15 @@ def misfit(promised: TensorType, known: Any) -> str | None:
     )
     traced = geometry(known) if is_tensor else f"a {type(known).__name__}"
     return f"a {promised.dtype} of shape {shape}, but was traced as {traced}"
+
+
+def tensors_among(values: Iterable[Any]) -> list[torch.Tensor]:
+    """Return the tensors among some values.
+
+    >>> len(tensors_among([torch.ones(1), 2, None]))
+    1
+    """
+    return [value for value in values if isinstance(value, torch.Tensor)]
 
 
 def value_in(meta: Any) -> Any:

@@ -22,6 +22,7 @@ from ..ir.program import Program
 from ..ir.signature import GIVEN, InputMutation, StateInput, StateMutation, Token, UserInput
 from ..ir.state import SlotKind, is_plain, same_contents
 from ..ir.state_changes import as_plain, has_window
+from ..ir.tensors import tensors_among
 from ..ir.torch_private import (
     current_modes,
     device_of,
@@ -324,7 +325,7 @@ class _Run:
             for name, slot in _state_names(self.program).items()
             if name in leaves_alone
         ]
-        alone = {storage_key(value) for value in values if isinstance(value, torch.Tensor)}
+        alone = set(map(storage_key, tensors_among(values)))
         for spec, result in zip(self.program.signature.outputs, results, strict=True):
             if (
                 type(spec) in GIVEN

@@ -15,6 +15,7 @@ from ..ir.calls.parts import original, part_names
 from ..ir.persistent import grouped
 from ..ir.program import Program
 from ..ir.state import State
+from ..ir.tensors import tensors_among
 from ..ir.torch_private import pytree, storage_key
 from .evaluate import Contents, Tolerance, differences, evaluate
 from .purity import seeded
@@ -364,11 +365,7 @@ def _gradients(module: torch.nn.Module, calls: Calls) -> Mapping[str, torch.Tens
     module = copy.deepcopy(module)
     module.zero_grad()
     for number, call in enumerate(copy.deepcopy(calls)):
-        tensors = [
-            leaf
-            for leaf in pytree.tree_leaves(_run(module, call, number))
-            if isinstance(leaf, torch.Tensor)
-        ]
+        tensors = tensors_among(pytree.tree_leaves(_run(module, call, number)))
         parts = [each.sum() for each in tensors if each.is_floating_point() and each.requires_grad]
         if parts:
             torch.autograd.backward(parts)

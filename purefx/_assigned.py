@@ -16,6 +16,8 @@ import torch
 from attrs import frozen
 
 from purefx.ir.errors import CaptureError
+from purefx.ir.persistent import grouped
+from purefx.ir.tensors import tensors_among
 from purefx.ir.torch_private import buffers_dict, device_of, pytree, storage_key
 
 DEPTH = 8
@@ -274,7 +276,7 @@ def _apart(leaf: Any, written: Collection[int]) -> Any:
 
 def memory_of(leaves: Iterable[Any]) -> set[int]:
     """Return the memory of the tensors among some values."""
-    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    tensors = tensors_among(leaves)
     return {storage_key(tensor) for tensor in tensors if tensor.layout is torch.strided}
 
 
@@ -285,11 +287,7 @@ def names_by_memory(state: Mapping[str, torch.Tensor]) -> dict[int, list[str]]:
     >>> list(names_by_memory({"a": x, "b": x[1:], "c": x.clone()}).values())
     [['a', 'b'], ['c']]
     """
-    names: dict[int, list[str]] = {}
-    for name, tensor in state.items():
-        for key in memory_of([tensor]):
-            names.setdefault(key, []).append(name)
-    return names
+    return grouped([(key, name) for name in state for key in memory_of([state[name]])])
 
 
 def fits(old: torch.Tensor, new: torch.Tensor) -> bool:

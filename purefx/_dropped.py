@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 from purefx.ir.errors import CaptureWarning
 from purefx.ir.program import Program
+from purefx.ir.tensors import tensors_among
 from purefx.ir.torch_private import (
     calls_wrapped,
     generator_key,
@@ -114,8 +115,7 @@ class Dropped(TorchFunctionMode):
             finally:
                 self.running.pop()
             if path == "":
-                results = pytree.tree_leaves(result)
-                tensors = [leaf for leaf in results if isinstance(leaf, torch.Tensor)]
+                tensors = tensors_among(pytree.tree_leaves(result))
                 self.functions.update(dict.fromkeys(own_functions(tensors)))
             return result
 

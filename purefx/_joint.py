@@ -25,6 +25,7 @@ from purefx.ir.names import parent_of
 from purefx.ir.operators import checked_declarations
 from purefx.ir.program import Program
 from purefx.ir.state import SlotKind
+from purefx.ir.tensors import tensors_among
 from purefx.ir.torch_private import FakeTensorMode, new_shape_env, pytree, traced_joint, uncompiled
 from purefx.ir.validation import MODULE, call_arguments
 from purefx.ir.verify import check
@@ -166,7 +167,7 @@ class _Flat(torch.nn.Module):
         self.results = tuple(
             [TENSOR if isinstance(leaf, torch.Tensor) else leaf for leaf in results]
         )
-        return tuple([leaf.clone() for leaf in results if isinstance(leaf, torch.Tensor)])
+        return tuple([leaf.clone() for leaf in tensors_among(results)])
 
     def traced(self) -> torch.fx.GraphModule:
         """Return the joint graph."""
@@ -178,9 +179,7 @@ class _Flat(torch.nn.Module):
                 noted_calls(self.module),
                 LayerByLayer(),
             ):
-                fakes = [
-                    _fake(leaf, mode) for leaf in self.leaves if isinstance(leaf, torch.Tensor)
-                ]
+                fakes = [_fake(leaf, mode) for leaf in tensors_among(self.leaves)]
                 traced = traced_joint(self, tuple(fakes))
         except UnsupportedProgram:
             raise

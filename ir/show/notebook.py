@@ -25,6 +25,7 @@ from ..names import escaped, last_name
 from ..persistent import html_of, summary_of
 from ..program import Program
 from ..signature import Signature
+from ..tensors import tensors_among
 from ..text.arguments import print_arg
 from ..text.contract import INPUT, OUTPUT
 from ..text.lexer import spell_path, spell_value
@@ -340,9 +341,7 @@ def summary(program: Program) -> str:
         [f"  ... {counted(len(rows) - len(table), 'graph')} more"] if len(rows) > len(table) else []
     )
     cells = {slot.cell: slot.value for _, slot in program.state.pairs}.values()
-    size = sum(
-        value.numel() * value.element_size() for value in cells if isinstance(value, torch.Tensor)
-    )
+    size = sum(value.numel() * value.element_size() for value in tensors_among(cells))
     lines.append(f"state: {counted(len(program.state.order), 'name')}, {size:,} bytes")
     lines += [f"steps: {shown(', '.join(map(str, program.trail)))}"] if program.trail else []
     lines.append(

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
+from ...ir.tensors import tensors_among
 from ...ir.torch_private import base_of, device_of, storage_key
 from .backward import TrainingPrograms
 
@@ -44,7 +45,7 @@ class Step(torch.autograd.Function):
             for number in programs.tangents
         ]
         fixed = [value for number, value in enumerate(outputs) if number not in programs.tangents]
-        ctx.mark_non_differentiable(*[value for value in fixed if isinstance(value, torch.Tensor)])
+        ctx.mark_non_differentiable(*tensors_among(fixed))
         return tuple(outputs)
 
     @staticmethod
@@ -94,7 +95,7 @@ def save(ctx: Any, values: Sequence[Any]) -> None:
         ctx: the context of autograd.
         values: tensors, sizes and other objects.
     """
-    ctx.save_for_backward(*[value for value in values if isinstance(value, torch.Tensor)])
+    ctx.save_for_backward(*tensors_among(values))
     ctx.others = [
         (number, value)
         for number, value in enumerate(values)
@@ -135,9 +136,7 @@ def apart(
     >>> [one._is_view() for one in apart([x, x], {0, 1}, [])]
     [True, True]
     """
-    tensors, passed = (
-        [value for value in some if isinstance(value, torch.Tensor)] for some in (outputs, operands)
-    )
+    tensors, passed = tensors_among(outputs), tensors_among(operands)
     counts = Counter([storage_key(value) for value in tensors]) if len(tensors) > 1 else None
     found = list(outputs)
     for number in differentiable:

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from ...ir.errors import NamingError
 from ...ir.inference import Interpreter
 from ...ir.names import did_you_mean
+from ...ir.persistent import grouped
 from ...ir.program import Program
 from ..transformation import transformation
 
@@ -70,10 +71,8 @@ def infer(program: Program, *, changed: Iterable[str] = ()) -> Program:
     given: object = changed
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise TypeError(f"infer(changed=) takes a list of names of values, not {given!r}")
-    where: dict[str, list[str]] = {}
-    for graph in program.order if changed else ():
-        for name in program.graphs[graph].metas:
-            where.setdefault(name, []).append(graph)
+    order = program.order if changed else ()
+    where = grouped([(name, graph) for graph in order for name in program.graphs[graph].metas])
     stale: set[tuple[str, str]] = set()
     for name in changed:
         if name not in where:

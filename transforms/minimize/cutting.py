@@ -38,6 +38,7 @@ from ...ir.signature import (
 )
 from ...ir.state import State
 from ...ir.state_changes import state_uses, without_slots
+from ...ir.tensors import tensors_among
 from ...ir.torch_private import device_of, size_number
 from ..transformation import observed
 from .search import Search, literals_in
@@ -336,11 +337,8 @@ def _sizes(program: Program) -> set[int]:
         for spec in program.signature.users.values()
         if type(spec.type) is TensorType
     ]
-    shapes += [
-        tuple(slot.value.shape)
-        for _, slot in program.state.pairs
-        if isinstance(slot.value, torch.Tensor)
-    ]
+    values = tensors_among(slot.value for _, slot in program.state.pairs)
+    shapes += [tuple(value.shape) for value in values]
     # A literal may be a factor of a size, as in views.
     shapes += [tuple(literals_in(node)) for _, node in program.nodes()]
     return {size for shape in shapes for size in shape if type(size) is int and 1 < size < LARGEST}

@@ -17,6 +17,7 @@ from ...ir.expression import symbols_in
 from ...ir.graph import Call, Get, Node, Op
 from ...ir.program import Program
 from ...ir.signature import LiteralType, TensorType
+from ...ir.tensors import tensors_among
 from ...ir.verify import verify
 from ..cleanup import infer
 
@@ -34,7 +35,7 @@ def cost(program: Program) -> tuple[int, ...]:
     kinds = [type(node.do) for _, node in program.nodes()]
     types = [spec.type for spec in program.signature.users.values()]
     tensors = [kind for kind in types if type(kind) is TensorType]
-    values = [slot.value for _, slot in program.state.pairs if isinstance(slot.value, torch.Tensor)]
+    values = tensors_among(slot.value for _, slot in program.state.pairs)
     sizes = [size for one in (*tensors, *values) for size in one.shape]
     literals = [literal for _, node in program.nodes() for literal in literals_in(node)]
     literals += [kind.value for kind in types if type(kind) is LiteralType]

@@ -252,15 +252,6 @@ class Pending:
         return TensorIds(self.program.state)
 
     @cached_property
-    def inputs(self) -> Mapping[str, str]:
-        """The slot of each state input of the root."""
-        return {
-            formal.name: spec.slot
-            for formal, spec in self.program.inputs
-            if type(spec) is StateInput
-        }
-
-    @cached_property
     def _written(self) -> frozenset[int]:
         # The memory that the program writes, or returns to a caller who may write it; rules add no writes.
         slots = written_slots(self.program, or_returned=True)

@@ -8,6 +8,7 @@ from attrs import evolve, field, frozen
 
 from ...ir.errors import RuleError
 from ...ir.graph import Graph, Node, Op, place_of
+from ...ir.persistent import grouped
 from ...ir.program import Program
 
 MANY = 64
@@ -224,9 +225,7 @@ MOST = 8
 
 def _counted(hits: Sequence[Hit]) -> str:
     # The rules with their numbers of matches; in a tree, with the numbers of bodies and modules.
-    by_rule: dict[str, list[Hit]] = {}
-    for hit in hits:
-        by_rule.setdefault(hit.rule, []).append(hit)
+    by_rule = grouped([(hit.rule, hit) for hit in hits])
     return ", ".join([f"{rule} {_times(several)}" for rule, several in by_rule.items()])
 
 

@@ -249,7 +249,7 @@ class Match:
         if node is not None:
             return node.do.slot if type(node.do) is Get else None
         return (
-            self.scope.pending.inputs.get(arg.name)
+            self.program.state_inputs.get(arg.name)
             if type(arg) is Ref and self.graph == self.program.root
             else None
         )

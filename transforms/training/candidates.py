@@ -20,6 +20,7 @@ from ...ir.graph import Get, Node, Op, Stack
 from ...ir.meta import Meta
 from ...ir.own_operators import is_boundary
 from ...ir.signature import InputMutation, StateInput, StateMutation
+from ...ir.tensors import tensors_among
 from ...ir.torch_private import size_number
 from ..memory import computes, is_view
 from .phases import GRADIENTS, Shape, tangents
@@ -349,12 +350,8 @@ def work_of(node: Node, metas: Mapping[str, Meta]) -> float:
 
 def _multiplied(value: Any, operands: list[Any]) -> float:
     # Each element of the result is a sum of about this many products.
-    tensors = [value for value in operands if isinstance(value, torch.Tensor) and value.dim()]
-    results = [
-        part
-        for part in (value if isinstance(value, tuple | list) else [value])
-        if isinstance(part, torch.Tensor)
-    ]
+    tensors = [tensor for tensor in tensors_among(operands) if tensor.dim()]
+    results = tensors_among(value if isinstance(value, tuple | list) else [value])
     if not tensors or not results:
         return 0.0
     elements = prod([example_number(size) for size in results[0].shape])
