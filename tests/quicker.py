@@ -11,9 +11,10 @@ import gc
 import inspect
 import textwrap
 import traceback
+import weakref
 from collections.abc import Callable, Mapping
 from functools import cache
-from types import FunctionType, SimpleNamespace
+from types import CodeType, FrameType, FunctionType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -22,12 +23,15 @@ import torch._export.utils as export_utils
 import torch._ops as operators
 import torch._subclasses.fake_tensor as fake_tensors
 import torch.cuda.random
+import torch.export._trace as tracing_exports
 import torch.export.decomp_utils as decompositions
 import torch.export.exported_program as exported_programs
 import torch.fx._symbolic_trace as tracing
+import torch.fx.proxy as proxies
 import torch.utils._traceback as tracebacks
 from torch._ops import OperatorBase
 from torch.fx.graph import CodeGen
+from torch.fx.graph_module import GraphModule
 
 
 def quicken() -> None:
@@ -35,6 +39,8 @@ def quicken() -> None:
     seed_what_is_there()
     keep_no_stacks_of_modes()
     read_lines_when_asked()
+    describe_frames_once()
+    compile_graphs_at_the_end()
     ask_signatures_once()
     look_up_operators_once()
     evaluate_no_annotations()
@@ -79,6 +85,83 @@ def read_lines_when_asked() -> None:
         return traceback.StackSummary(reversed([*frames]))
 
     replace(tracebacks, "_extract_symbolized_tb", summary)
+
+
+def describe_frames_once() -> None:
+    """Describe each place of a stack once: tracers write down all frames below each node, nearly always the same ones."""
+    known: dict[tuple[int, int], tuple[CodeType, traceback.FrameSummary]] = {}
+
+    def described(frame: FrameType) -> traceback.FrameSummary:
+        code, key = frame.f_code, (id(frame.f_code), frame.f_lasti)
+        if key not in known:
+            summary = traceback.FrameSummary(
+                code.co_filename, frame.f_lineno, code.co_name, lookup_line=False
+            )
+            known[key] = code, summary  # the code is kept: another one could get its id
+        return known[key][1]
+
+    def extract() -> SimpleNamespace:
+        if len(known) > 20_000:
+            known.clear()
+        frame, frames = inspect.currentframe(), list[traceback.FrameSummary]()
+        while frame is not None and (frame := frame.f_back) is not None:
+            frames.append(described(frame))
+        return SimpleNamespace(summary=lambda: traceback.StackSummary(reversed(frames)))
+
+    replace(proxies, "CapturedTraceback", SimpleNamespace(extract=extract))
+
+
+def compile_graphs_at_the_end() -> None:
+    """Compile the graphs of an export when it has ended, or something looks at their code.
+
+    The exporter compiles a graph after each of ten passes, which takes an eighth of the time, and runs none of them.
+    """
+    compiled: Any = GraphModule.recompile
+    exports = list[None]()
+
+    class Later:
+        """The method ``forward`` until somebody asks for it."""
+
+        def __init__(self, module: GraphModule) -> None:
+            self.module = weakref.ref(module)
+
+        def __get__(self, module: GraphModule | None, kind: type[GraphModule]) -> Any:
+            compiled(module or self.module())
+            return getattr(module or kind, "forward")  # noqa: B009  another one by now
+
+    def is_later(module: torch.nn.Module) -> bool:
+        return isinstance(vars(type(module)).get("forward"), Later)
+
+    def recompile(module: Any) -> Any:
+        if not exports:
+            return compiled(module)
+        codegen = module._graph._codegen
+        if hasattr(codegen, "pytree_info"):
+            module._in_spec = codegen.pytree_info.in_spec
+            module._out_spec = codegen.pytree_info.out_spec
+        type(module).forward = Later(module)
+        return None
+
+    def code(module: Any) -> str:
+        if is_later(module):
+            compiled(module)
+        return module._code
+
+    def export(*args: Any, **options: Any) -> Any:
+        exports.append(None)
+        try:
+            ep = export_for_training(*args, **options)
+        finally:
+            exports.pop()
+        for module in filter(is_later, ep.graph_module.modules()):
+            compiled(module)
+        return ep
+
+    export_for_training: Any = getattr(tracing_exports, "_export_for_training", None)
+    if export_for_training is not None and isinstance(vars(GraphModule).get("code"), property):
+        replace(tracing_exports, "_export_for_training", export)
+        replace(GraphModule, "recompile", recompile)
+        replace(GraphModule, "code", property(code))
 
 
 def ask_signatures_once() -> None:
