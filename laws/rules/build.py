@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import hypothesis.strategies as st
@@ -337,6 +337,7 @@ def drawn_around(pool: Sequence[Instance], **options: Any) -> st.SearchStrategy[
 _sampled = cache(st.sampled_from)
 
 
+@lru_cache(256)  # a search and its check build the same ones
 def simplest(instance: Instance, **choices: Any) -> Case | None:
     """Build the program of a pattern on inputs, which returns a function of its result; ``choices`` override defaults."""
     return build(lambda name, several: choices.get(name, several[0]), [instance])

@@ -82,11 +82,15 @@ WRONG: dict[str, tuple[px.RuleSet, str]] = {
 }  # fmt: skip
 
 
+FEW, RARE = 12, ("only contiguous", "odd sizes", "size one")
+"""So many programs show every mistake but the rare ones, which are seen in as many as are drawn without a number."""
+
+
 @pytest.mark.parametrize("name", WRONG)
 def test_a_mistake_is_found(name: str) -> None:
     rule, law = WRONG[name]
     with pytest.raises(LawBroken) as caught:
-        check_rule(rule)
+        check_rule(rule, examples=None if name in RARE else share(FEW))
     assert caught.value.law is not None
     assert caught.value.law.name == law, str(caught.value)
     assert caught.value.case is not None
@@ -239,7 +243,7 @@ def test_a_rule_of_one_operator_is_asked_on_programs() -> None:
 @pytest.mark.parametrize("name", RIGHT)
 def test_a_right_rule_passes(name: str) -> None:
     rule, options = RIGHT[name]
-    asked = share(6)
+    asked = share(4)
     report = check_rule(rule, examples=asked, **options)
     assert 2 * report.changed >= report.drawn >= 2 * asked // 3
 
@@ -283,10 +287,10 @@ def test_a_rule_that_matches_in_few_programs_is_named_with_what_was_tried() -> N
     rule = of(lambda x: torch.relu(x), lambda m, x: x.clamp_min(0), where=is_alone)
     message = r"(?s)matched in \d+ of (\d+) programs .* less than half.*Tried: <lambda> on \(x="
     with pytest.raises(NothingChecked, match=message) as caught:
-        check_rule(rule, examples=20)
+        check_rule(rule, examples=10)
     found = re.search(message, str(caught.value))
     assert (
-        found and 20 < int(found[1]) <= 50
+        found and 10 < int(found[1]) <= 40
     )  # of two runs; programs that do not run are not counted
 
 
@@ -296,7 +300,7 @@ def test_a_rule_that_another_keeps_from_matching_is_named() -> None:
 
     first = of(lambda x: torch.relu(x), lambda m, x: x.clamp_min(0))
     with pytest.raises(NothingChecked, match="shadowed never matched because other rules"):
-        check_rule(first + of(shadowed, lambda m, x: x.clamp_min(0)), examples=10)
+        check_rule(first + of(shadowed, lambda m, x: x.clamp_min(0)), examples=5)
 
 
 def test_programs_of_the_user_are_asked_first_and_alone_where_there_is_no_pattern() -> None:
@@ -343,7 +347,7 @@ def test_programs_that_no_exporter_gives_are_not_drawn() -> None:
         lambda m, x: x,
         where=is_joined_again,
     )
-    assert check_rule(joined, laws=SOME, examples=40, seed=3).changed > 20
+    assert check_rule(joined, laws=SOME, examples=20, seed=3).changed > 10
 
 
 def is_joined_again(m: px.Match) -> bool:

@@ -50,7 +50,7 @@ def from_mean(m: Any, x: Any) -> Any:
 CLOSE: dict[str, Any] = {"rtol": 1e-4, "atol": 1e-4, "finite": True}
 
 
-@pytest.mark.parametrize("examples", [5, 50])
+@pytest.mark.parametrize("examples", [5, pytest.param(50, marks=pytest.mark.deep)])
 @pytest.mark.parametrize(
     ("rule", "size"),
     [

@@ -36,7 +36,7 @@ RULES: dict[str, px.RuleSet] = {
 
 @pytest.mark.parametrize("name", RULES)
 def test_the_meaning_is_kept(name: str) -> None:
-    assert check_rule(RULES[name], laws=OF_RESULTS, examples=share(8)).changed >= 4
+    assert check_rule(RULES[name], laws=OF_RESULTS, examples=share(4)).changed >= 2
 
 
 def test_a_condition_left_out_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,7 +69,7 @@ def test_laws() -> None:
     kept = px.rule(lambda x, c: torch.neg(px.through(torch.neg(x), c))).becomes(
         lambda m, x, c: c(x).clone()
     )
-    assert check_rule(kept, laws=OF_RESULTS, examples=share(8)).changed >= 4
+    assert check_rule(kept, laws=OF_RESULTS, examples=share(4)).changed >= 2
     casts = px.rule(lambda x, c: torch.neg(px.through(torch.neg(x), c, casts=True))).becomes(
         lambda m, x, c: c(x).clone()
     )

@@ -146,7 +146,7 @@ def test_laws() -> None:
         lambda x: x.exp() * torch.tensor(1.0), where=lambda m: m.dtype("x") == torch.float32
     )
     right.becomes(lambda m, x: x.exp().clone())
-    assert check_rule(right, laws=OF_RESULTS, examples=share(6)).changed >= 3
+    assert check_rule(right, laws=OF_RESULTS, examples=share(4)).changed >= 2
     wrong = px.rule(lambda x: x * torch.tensor(2.0)).becomes(lambda m, x: x * 3)
     with pytest.raises(AssertionError, match="breaks the law 'meaning'"):
         check_rule(wrong, examples=4)
