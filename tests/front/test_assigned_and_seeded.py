@@ -17,8 +17,9 @@ import purefx as px
 from purefx.errors import CaptureError, CaptureWarning
 from purefx.laws.tiers import share
 from tests.imported import not_verified
+from tests.tables import in_turns
 
-EXAMPLES = share(30)
+EXAMPLES = share(16)
 
 Forward = Callable[[Any, torch.Tensor], Any]
 
@@ -211,8 +212,7 @@ def picture(module: nn.Module) -> list[Any]:
     return [entries, tensors, items, objects, generators, torch.get_rng_state().tolist()]
 
 
-@pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("name", WRITES)
+@in_turns(name=list(WRITES), place=list(PLACES))
 def test_an_assigned_buffer_is_written(name: str, place: str) -> None:
     model = PLACES[place](Stateful(WRITES[name]))
     before, eager = picture(model), copy.deepcopy(model)
@@ -238,8 +238,7 @@ def test_the_size_may_change_if_that_of_the_buffer_does_not() -> None:
         torch.testing.assert_close(lowered(x), model(x))
 
 
-@pytest.mark.parametrize("place", ["root", "child"])
-@pytest.mark.parametrize("name", DROPPED)
+@in_turns(name=list(DROPPED), place=("root", "child"))
 def test_other_assignments_are_warned_of(name: str, place: str) -> None:
     after, path = DROPPED[name]
     model = PLACES[place](Stateful(after))
@@ -255,8 +254,7 @@ def test_a_buffer_with_two_names_is_not_written() -> None:
     assert "0.c" in captured(model)[1][0]
 
 
-@pytest.mark.parametrize("place", ["root", "child"])
-@pytest.mark.parametrize("name", SEEDS)
+@in_turns(name=list(SEEDS), place=("root", "child"))
 def test_random_state_that_is_set_is_warned_of(name: str, place: str) -> None:
     after, setter = SEEDS[name]
     model = PLACES[place](Stateful(after))

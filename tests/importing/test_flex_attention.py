@@ -12,6 +12,7 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 import purefx as px
 from tests.models import parent
+from tests.tables import in_turns
 
 
 class Alibi(parent(slopes=lambda: torch.tensor([0.5, 0.25]))):
@@ -80,8 +81,7 @@ def calls() -> list[tuple[torch.Tensor, ...]]:
     ]
 
 
-@pytest.mark.parametrize("form", ["exported", "decomposed", "fx"])
-@pytest.mark.parametrize("name", MODELS)
+@in_turns(name=list(MODELS), form=("exported", "decomposed", "fx"))
 def test_captured_tensors(name: str, form: str, calls: list[tuple[torch.Tensor, ...]]) -> None:
     eager, ep = exported(name)
     match form:

@@ -14,6 +14,7 @@ from torch.nn.utils import parametrizations, parametrize, prune
 import purefx as px
 from purefx.laws.tiers import share
 from tests.models import module_class, parent
+from tests.tables import in_turns
 
 KINDS = ["graph_module", "interpreter"]
 X = torch.tensor([[1.0, -2.0], [0.5, 3.0]])
@@ -174,8 +175,7 @@ def answers(model: torch.nn.Module, change: Callable[[Any], object]) -> list[Any
     ]
 
 
-@pytest.mark.parametrize("to", KINDS)
-@pytest.mark.parametrize("model", MODELS)
+@in_turns(model=list(MODELS), to=KINDS)
 def test_changes_of_a_module_are_seen_by_all_of_its_calls(model: str, to: Any) -> None:
     original = MODELS[model]()
     module = lowered(original, to)
@@ -252,8 +252,7 @@ def test_a_child_is_replaced_for_all_names_of_its_parent_or_for_none(to: Any) ->
     torch.testing.assert_close(swapped(X), model(X))
 
 
-@pytest.mark.parametrize("to", KINDS)
-@pytest.mark.parametrize("model", ["twice", "deeper", "renamed", "attributes"])
+@in_turns(model=("twice", "deeper", "renamed", "attributes"), to=KINDS)
 def test_one_forward_for_several_bodies_is_refused(model: str, to: Any) -> None:
     """It would run for the first body alone, where eager runs it for all calls; a module with one body takes it."""
     module: Any = lowered(MODELS[model](), to)

@@ -13,6 +13,7 @@ from torch import nn
 import purefx as px
 from tests.lowering.users import FORMS, KINDS, agree, lowered, mixed, mixed_args, three
 from tests.models import Tower, module_class, parent
+from tests.tables import in_turns, table
 
 EACH = pytest.mark.parametrize("to", KINDS)
 
@@ -102,21 +103,7 @@ def _fresh_dynamo() -> Any:
 
 
 # What aot_eager compiles, dynamo has traced as it does for eager; but decomposed, that runs without gradients.
-BACKENDS = [
-    pytest.param(
-        form,
-        backend,
-        marks=[pytest.mark.deep]
-        if backend == "eager" and form in ("strict", "dynamic", "strict dynamic")
-        else [],
-    )
-    for form in FORMS
-    for backend in ("eager", "aot_eager")
-]
-
-
-@EACH
-@pytest.mark.parametrize(("form", "backend"), BACKENDS)
+@table(form=FORMS, backend=("eager", "aot_eager"), to=KINDS)
 def test_compile_takes_the_whole_graph(to: str, form: str, backend: str) -> None:
     """fullgraph=True of the root with keyword arguments, and of a child: eager's numbers, three calls."""
     model, ep = mixed(form)
@@ -133,13 +120,15 @@ def test_compile_takes_the_whole_graph(to: str, form: str, backend: str) -> None
     torch.testing.assert_close(child(args[0]), model.first(args[0]))
 
 
-@EACH
-@pytest.mark.parametrize(
-    ("form", "strict"),
-    [*[(form, False) for form in FORMS], ("plain", True), ("strict dynamic", True)],
-)
-def test_exports_again_with_dynamic_shapes_by_name(to: str, form: str, strict: bool) -> None:
+AGAIN = {form: (form, False) for form in FORMS} | {
+    f"{form}, again strict": (form, True) for form in ("plain", "strict dynamic")
+}
+
+
+@in_turns(forms=AGAIN, to=KINDS)
+def test_exports_again_with_dynamic_shapes_by_name(to: str, forms: tuple[str, bool]) -> None:
     """The signature of forward is the original's, so shapes by name and keywords work; the result means the same."""
+    form, strict = forms
     model, ep = mixed(form)
     module, (args, kwargs) = lowered(ep, to), mixed_args()
     assert list(inspect.signature(module.forward).parameters) == ["x", "scale"]

@@ -19,6 +19,7 @@ import purefx as px
 from tests.lowering.swaps import Parent
 from tests.lowering.users import FORMS, KINDS, Mixed, agree, lowered, mixed, mixed_args, three
 from tests.models import Shared, Tower, parent
+from tests.tables import table
 
 EACH = pytest.mark.parametrize("to", KINDS)
 
@@ -40,9 +41,7 @@ COPIES: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@EACH
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("way", COPIES)
+@table(way=list(COPIES), form=FORMS, to=KINDS)
 def test_a_copy_is_a_module_of_its_own(to: str, form: str, way: str) -> None:
     """Eager's numbers and state three times, ties, persistence; the first module is not touched, unless the copy is shallow."""
     model, ep = mixed(form)

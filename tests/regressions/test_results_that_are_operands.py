@@ -6,13 +6,13 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 import torch
 from torch import nn
 from torch.export import Dim
 
 import purefx as px
 from purefx.ir.inference import borders_of, returned_operand, values_of
+from tests.tables import in_turns, table
 
 Function = Callable[[Any], Any]
 
@@ -67,8 +67,7 @@ class Writes(nn.Module):
         return x + 1, y * 2, self.inner(x + 1)
 
 
-@pytest.mark.parametrize("dim", [0, 2])
-@pytest.mark.parametrize("name", RESULTS)
+@in_turns(name=list(RESULTS), dim={"0": 0, "2": 2})
 def test_an_operator_that_returns_its_operand_does_so_at_each_border(name: str, dim: int) -> None:
     # So a recorded operand is one for all sizes, and None says that some size has another object.
     def doubled(x: Any) -> Any:
@@ -96,9 +95,11 @@ PASSES: dict[str, Callable[[px.Program], px.Program]] = {
 }
 
 
-@pytest.mark.parametrize("is_preserved", [False, True], ids=["plain", "preserved"])
-@pytest.mark.parametrize("to_result", [False, True], ids=["operand", "result"])
-@pytest.mark.parametrize("name", RESULTS)
+@table(
+    name=list(RESULTS),
+    to_result={"operand": False, "result": True},
+    is_preserved={"plain": False, "preserved": True},
+)
 def test_a_write_reaches_what_it_reaches_in_eager_mode(
     name: str, to_result: bool, is_preserved: bool
 ) -> None:

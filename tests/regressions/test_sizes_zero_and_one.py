@@ -15,6 +15,7 @@ from torch.export import Dim
 import purefx as px
 from purefx import rules
 from purefx.ir.inference import ExampleValues, borders_of, described
+from tests.tables import table
 
 MOST = 9
 
@@ -65,9 +66,7 @@ PASSES: dict[str, Callable[[px.Program], px.Program]] = {
 }
 
 
-@pytest.mark.parametrize("low", [0, 1])
-@pytest.mark.parametrize("name", PASSES)
-@pytest.mark.parametrize("case", SQUEEZED)
+@table(case=list(SQUEEZED), name=list(PASSES), low={"0": 0, "1": 1})
 def test_a_view_of_a_squeezed_value_stays_where_it_does_something(
     case: str, name: str, low: int
 ) -> None:
@@ -294,9 +293,7 @@ def inferred_from_text(program: px.Program) -> px.Program:
     return px.infer(px.parse(program.text()))
 
 
-@pytest.mark.parametrize("high", [2, None])
-@pytest.mark.parametrize("low", [0, 1])
-@pytest.mark.parametrize("case", SQUEEZED)
+@table(case=list(SQUEEZED), low={"0": 0, "1": 1}, high={"2": 2, "any": None})
 def test_inferred_values_are_those_of_the_exporter(case: str, low: int, high: int | None) -> None:
     rows = Dim("rows", min=low, max=high)
     operands, shapes = (torch.randn(2, 4), torch.randn(2, 4)), {"x": {0: rows}, "y": {0: rows}}

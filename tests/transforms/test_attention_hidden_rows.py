@@ -126,7 +126,19 @@ FILLS: list[tuple[torch.dtype, float]] = [
 ]
 """Finite fills of each dtype; ``-inf`` makes NaN of a row that it hides completely."""
 
-NAMES = [f"{str(dtype)[6:]} {fill:.4g}" for dtype, fill in FILLS]
+EACH_FILL = pytest.mark.parametrize(
+    ("dtype", "fill"),
+    [
+        pytest.param(
+            dtype,
+            fill,
+            id=f"{str(dtype)[6:]} {fill:.4g}",
+            marks=[] if fill == torch.finfo(dtype).min or not place % 4 else [pytest.mark.deep],
+        )
+        for place, (dtype, fill) in enumerate(FILLS)
+    ],
+)
+"""In ``make test`` the lowest number of each dtype, and each fourth of the others."""
 
 
 def operands(dtype: torch.dtype) -> tuple[Tensor, ...]:
@@ -147,7 +159,7 @@ def attentions(program: px.Program) -> int:
     return sum("scaled_dot_product" in str(node.do) for _, node in program.nodes())
 
 
-@pytest.mark.parametrize(("dtype", "fill"), FILLS, ids=NAMES)
+@EACH_FILL
 def test_rows_that_a_fill_hides_are_those_of_eager_mode(dtype: torch.dtype, fill: float) -> None:
     (model, program), args = fused(dtype, fill), operands(dtype)
     assert attentions(program) >= 2 * len(model.softmax)
@@ -162,7 +174,7 @@ def test_rows_that_a_fill_hides_are_those_of_eager_mode(dtype: torch.dtype, fill
             )
 
 
-@pytest.mark.parametrize(("dtype", "fill"), FILLS, ids=NAMES)
+@EACH_FILL
 def test_a_filled_row_has_equal_weights_whatever_its_scores(
     dtype: torch.dtype, fill: float
 ) -> None:
@@ -183,7 +195,7 @@ def test_the_lowest_number_of_a_dtype_is_fused_in_every_form(dtype: torch.dtype)
     assert attentions(program) == len(FORMS) * len(model.softmax)
 
 
-@pytest.mark.parametrize(("dtype", "fill"), FILLS, ids=NAMES)
+@EACH_FILL
 def test_rows_hidden_over_all_heads_are_those_of_eager_mode(
     dtype: torch.dtype, fill: float
 ) -> None:

@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 
 import purefx as px
 from tests.models import Shared, exported, parent
+from tests.tables import in_turns
 
 BF16 = torch.bfloat16
 
@@ -120,8 +121,7 @@ CASES: dict[str, tuple[nn.Module, tuple[Any, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("dtype", [BF16, torch.float64], ids=str)
+@in_turns(case=list(CASES), dtype={str(each): each for each in (BF16, torch.float64)})
 def test_it_computes_what_the_converted_module_does(case: str, dtype: torch.dtype) -> None:
     module, args = CASES[case]
     torch.manual_seed(0)

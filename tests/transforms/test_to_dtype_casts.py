@@ -144,14 +144,22 @@ def captured(operator: str, state: str, cast: str) -> tuple[Model, px.Program | 
         return model, None
 
 
+PAIRS = covering(ROWS)
+
+
 @pytest.mark.parametrize(
-    "rows",
+    ("operator", "rows"),
     [
-        pytest.param(covering(ROWS), id="pairs"),
-        pytest.param(ROWS, id="all", marks=pytest.mark.deep),
+        *[
+            pytest.param(operator, PAIRS[place % 2 :: 2], id=f"{operator}-half of the pairs")
+            for place, operator in enumerate(OPERATORS)
+        ],
+        *[
+            pytest.param(operator, ROWS, id=f"{operator}-all", marks=pytest.mark.deep)
+            for operator in OPERATORS
+        ],
     ],
 )
-@pytest.mark.parametrize("operator", OPERATORS)
 def test_casts_before_an_operator_are_those_of_eager_mode(operator: str, rows: list[Row]) -> None:
     faults = []
     for state, cast, to, option in rows:

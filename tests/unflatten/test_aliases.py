@@ -15,6 +15,7 @@ from torch import nn
 import purefx as px
 from purefx.ir.calls.call_graph import calls_by_label
 from tests.models import parent
+from tests.tables import in_turns
 
 X = torch.randn(2, 3)
 
@@ -126,8 +127,7 @@ WAYS: dict[str, Callable[[Any, Path], Any]] = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", MODELS)
+@in_turns(name=list(MODELS), way=list(WAYS))
 def test_what_is_one_object_in_eager_is_one(name: str, way: str, tmp_path: Path) -> None:
     model, ep = exported(name)
     eager, ours = copy.deepcopy(model), WAYS[way](ep, tmp_path)
@@ -165,8 +165,7 @@ class Uncalled(nn.Module):
         return self.lin(self.a(x))
 
 
-@pytest.mark.parametrize("strict", [False, True])
-@pytest.mark.parametrize("name", [*MODELS, "uncalled"])
+@in_turns(name=[*MODELS, "uncalled"], strict={"not strict": False, "strict": True})
 def test_capture_knows_what_is_one_object(name: str, strict: bool, tmp_path: Path) -> None:
     """Called or not, whatever the exporter says: hooks, assigned state and state that is replaced are as in eager."""
     model = {**MODELS, "uncalled": Uncalled}[name]()

@@ -13,6 +13,7 @@ from torch import nn
 
 import purefx as px
 from tests.models import module_class, parent
+from tests.tables import in_turns
 from tests.unflatten.harness import LOWERED, WAYS, Case, Cases, export, same_as_eager
 
 CLOSURES = Cases()
@@ -224,11 +225,14 @@ REPLACED = (
 )
 
 
-@pytest.mark.parametrize("to", LOWERED)
-@pytest.mark.parametrize(("kind", "path", "way"), REPLACED)
+@in_turns(
+    replaced={f"{kind.__name__} {path} {way}": (kind, path, way) for kind, path, way in REPLACED},
+    to=LOWERED,
+)
 def test_a_replaced_module_is_what_others_call(
-    kind: type[nn.Module], path: str, way: str, to: str
+    replaced: tuple[type[nn.Module], str, str], to: str
 ) -> None:
+    kind, path, way = replaced
     eager = kind()
     lowered = unflattened(eager, way=way, to=to)
     other = copy.deepcopy(eager.get_submodule(path))

@@ -17,6 +17,7 @@ from torch.export.experimental import _export_forward_backward
 import purefx as px
 from tests.importing.joints import Again, Blocks, Normed
 from tests.models import parent
+from tests.tables import in_turns
 from tests.unflatten.harness import LOWERED
 
 
@@ -127,7 +128,11 @@ def expected(eager: nn.Module, arguments: tuple[torch.Tensor, ...]) -> list[torc
     return [*results, *torch.autograd.grad(results[0], wanting)]
 
 
-@pytest.mark.parametrize("to", LOWERED)
+@pytest.mark.parametrize(
+    ("joint", "to"),
+    in_turns(joint={str(way): way for way in WAYS}, to=LOWERED).args[1],
+    indirect=["joint"],
+)
 def test_loss_and_gradients_are_those_of_eager(joint: Joint, to: Any) -> None:
     program = px.transform(joint.program)
     module, eager = px.lower(program, to=to), copy.deepcopy(joint.eager)

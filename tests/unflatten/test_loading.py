@@ -214,7 +214,12 @@ class ManyChildren(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("kind", "length"), [pytest.param(OneChild, 512, marks=pytest.mark.slow), (ManyChildren, 64)]
+    ("kind", "length"),
+    [
+        pytest.param(OneChild, 512, marks=[pytest.mark.slow, pytest.mark.deep]),
+        (OneChild, 128),
+        (ManyChildren, 64),
+    ],
 )
 def test_chained(kind: Callable[[int], nn.Module], length: int) -> None:
     """Preserved signatures; ``torch.export.unflatten`` 2.13 ends in a RecursionError at 512."""
