@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 import purefx as px
 from purefx.ir.effects.registered import effects_of
-from purefx.laws.tiers import examples_of
+from purefx.laws.tiers import examples_of, share
 from purefx.laws.variants import reordered
 from tests.communication.pair import Ran, both
 from tests.communication.talking import operators, talking_programs
@@ -88,7 +88,7 @@ def drawn_jobs(drawn: list[Programs]) -> list[list[tuple[str, int]]]:
 @cache
 def in_both() -> tuple[list[Programs], list[str], list[Any], list[Any]]:
     """Return the drawn programs, the collectives, and what two processes saw of each."""
-    drawn: list[Programs] = examples_of(talking_programs(steps=12), 12, 1)
+    drawn: list[Programs] = examples_of(talking_programs(steps=12), share(8), 1)
     fresh = [str(op) for op in operators() if effects_of(op).sends]
     shares, ran = both(
         ("tests.communication.test_two_processes:sharing", [fresh, fresh]),

@@ -328,9 +328,9 @@ def test_a_transformation_that_refuses() -> None:
         return program
 
     longest = 60
-    assert ask_laws(refuses_long_ones, examples=50).changed == 0
+    assert ask_laws(refuses_long_ones, laws=MEANING, examples=50).changed == 0
     longest = 45
-    report = ask_laws(refuses_long_ones, examples=50)
+    report = ask_laws(refuses_long_ones, laws=MEANING, examples=50)
     assert (report.drawn + report.refused, report.refused > 0) == (50, True)
     longest = -1
     with pytest.raises(

@@ -21,7 +21,7 @@ from purefx.laws.toy import tensor_meaning
 from tests.laws.direct import Direct, called_meaning
 from tests.models import changes_in_export
 
-EXAMPLES = min(share(150), 1000)  # all of them are kept
+EXAMPLES = min(share(90), 1000)  # all of them are kept
 
 HOP = torch.ops.higher_order
 

@@ -115,7 +115,7 @@ def test_equal_programs_of_all_kinds_have_none(program: px.Program) -> None:
 
 
 def test_transformations_leave_no_difference() -> None:
-    for case in drawn_cases("aten", "flat", share(15), 2):
+    for case in drawn_cases("aten", "flat", share(9), 2):
         args = _args(case.program, case.calls[0])
         for entry in REGISTRY:
             if "flat" in entry.stages and entry.transformation.name not in ("observe", "to_dtype"):

@@ -94,7 +94,7 @@ def _same_origin(mine: Origin, theirs: Origin) -> bool:
 # -- fused -----------------------------------------------------------------------------------------------------------------------
 
 
-MANY: dict[Tier, int] = {"toy": 40, "aten": 20, "modules": 4}
+MANY: dict[Tier, int] = {"toy": 20, "aten": 10, "modules": 3}
 STAGES: tuple[Stage, ...] = ("flat", "sunk", "ivals")
 STEPS, TOGETHER = (px.outline, px.deduplicate), pipeline.outlined_and_deduplicated
 

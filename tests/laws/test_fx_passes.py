@@ -28,7 +28,7 @@ from purefx.laws.fx_passes import (
 from purefx.laws.tiers import share
 
 aten: Any = torch.ops.aten
-EXAMPLES = share(10)
+EXAMPLES = share(6)
 MANY = share(40)
 """So many show every mistake."""
 
@@ -77,7 +77,7 @@ def test_the_same_graph_made_anew_is_right(contract: Contract) -> None:
 
 
 def test_modules_of_the_exporter_made_anew_are_right() -> None:
-    report = survey_pass(rebuilt, tier="modules", examples=share(6))
+    report = survey_pass(rebuilt, tier="modules", examples=share(3))
     assert (report.wrong, report.right) == (0, report.drawn)
 
 
@@ -203,9 +203,9 @@ def test_a_pass_that_drops_assertions_says_so_in_its_contract() -> None:
     ):
         check_fx_pass(turned_around, programs=programs, examples=0)
     with pytest.raises(LawBroken, match="no longer asserts"):
-        check_fx_pass(without_assertions, contract=functional, examples=EXAMPLES, seed=0)
+        check_fx_pass(without_assertions, contract=functional, examples=share(10), seed=0)
     report = check_fx_pass(
-        without_assertions, contract=functional.without("assertions"), examples=EXAMPLES, seed=0
+        without_assertions, contract=functional.without("assertions"), examples=share(10), seed=0
     )
     assert 0 < report.changed <= report.right == report.drawn
     with pytest.raises(LawBroken, match="breaks the law 'effects'"):
@@ -362,7 +362,7 @@ def test_exported_programs() -> None:
         dynamic=False,
         values=False,
     )
-    report = survey_pass(decomposed, over="exported_program", contract=contract, examples=share(8))
+    report = survey_pass(decomposed, over="exported_program", contract=contract, examples=share(5))
     assert isinstance(report, PassReport)
     assert report.wrong == 0, report.findings[0].error
     assert report.right > 1

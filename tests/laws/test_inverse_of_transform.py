@@ -72,7 +72,7 @@ def test_a_dynamic_encoder_comes_back_except_for_its_sizes() -> None:
 def test_generated_modules_with_open_sizes_come_back_except_for_their_sizes() -> None:
     covered = changed = 0
     open_size = {0: torch.export.Dim("rows", min=2, max=64)}
-    for nest in examples_of(nested_modules(), share(8), 0):
+    for nest in examples_of(nested_modules(), share(5), 0):
         program = px.capture(nest.build(), (torch.randn(3, 4),), dynamic_shapes=(open_size,))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", px.errors.FlatCallWarning)
@@ -86,12 +86,12 @@ def test_generated_modules_with_open_sizes_come_back_except_for_their_sizes() ->
         for rows in (2, 5):
             given = torch.linspace(-1, 1, rows * 4).reshape(rows, 4)
             assert torch.equal(px.lower(result)(given), nest.build()(given))
-    assert covered >= share(4) and changed >= share(1)
+    assert covered >= share(2) and changed >= share(1)
 
 
 def test_generated_modules_come_back() -> None:
     covered = 0
-    for tree in examples_of(module_trees(), share(10), 3):
+    for tree in examples_of(module_trees(), share(6), 3):
         try:
             program = px.import_ep(tree.export())
         except UncapturedHigherOrderOpError:
@@ -100,7 +100,7 @@ def test_generated_modules_come_back() -> None:
             result, original = back(px.transform(program)), px.functionalize(program)
             assert px.alpha_equal(without_sizes(result), without_sizes(original)), tree
             covered += 1
-    assert covered >= share(4)
+    assert covered >= share(2)
 
 
 def test_the_difference_is_that_of_insert_ivals() -> None:

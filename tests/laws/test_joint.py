@@ -124,7 +124,7 @@ CHOICES = (training.save_all(), training.min_cut(), training.min_cut(recompute="
 
 @pytest.mark.parametrize("number", range(len(CHOICES)))
 def test_every_policy_gives_what_eager_gives_bit_by_bit(number: int) -> None:
-    for place, drawn in enumerate(examples_of(joint_modules(), share(3), number)):
+    for place, drawn in enumerate(examples_of(joint_modules(), share(2), number)):
         stage = (lambda joint: joint, px.inplace_mutations, px.transform)[place % 3]
         compare_with_eager(drawn, CHOICES[number], stage)
 

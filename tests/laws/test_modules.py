@@ -26,7 +26,7 @@ from purefx.laws.strategies import ModuleTree, module_trees
 from purefx.laws.strategies.recipes import NodeRecipe, Recipe, SlotRecipe
 from purefx.laws.tiers import examples_of, share
 
-EXAMPLES = share(40)
+EXAMPLES = share(20)
 
 RANDOM = re.compile(r"NodeRecipe\(kind=(?:9|14|15|18),")
 """Nodes that may draw random numbers: ``run_decompositions`` drops unused draws, eager mode does not."""

@@ -24,7 +24,7 @@ KNOWN: tuple[Order, ...] = (
 
 
 @settings(
-    max_examples=share(20), derandomize=True, database=None, deadline=None,
+    max_examples=share(10), derandomize=True, database=None, deadline=None,
     suppress_health_check=list(HealthCheck), phases=[Phase.generate, Phase.shrink],
 )  # fmt: skip
 @given(nested_modules(), st.lists(orders(), min_size=2, max_size=4))

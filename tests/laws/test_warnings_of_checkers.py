@@ -38,10 +38,10 @@ def noisy_rule() -> px.Rule:
 
 
 CHECKS: dict[str, Callable[[], object]] = {
-    "outline": lambda: check_transformation(px.outline, examples=20),
-    "a function that warns": lambda: check_transformation(warns_always, examples=20),
-    "a rule that warns": lambda: check_rule(noisy_rule(), examples=4),
-    "a pass that warns": lambda: check_fx_pass(noisy_pass, contract=INFERENCE, examples=10),
+    "outline": lambda: check_transformation(px.outline, examples=8),
+    "a function that warns": lambda: check_transformation(warns_always, examples=8),
+    "a rule that warns": lambda: check_rule(noisy_rule(), examples=2),
+    "a pass that warns": lambda: check_fx_pass(noisy_pass, contract=INFERENCE, examples=6),
 }
 
 

@@ -47,8 +47,8 @@ def program() -> px.Program:
 
 def cases() -> list[Case]:
     return [
-        *drawn_cases("aten", "flat", share(30), 5),
-        *drawn_cases("modules", "flat", share(5), 5),
+        *drawn_cases("aten", "flat", share(16), 5),
+        *drawn_cases("modules", "flat", share(3), 5),
     ]
 
 

@@ -18,7 +18,7 @@ from purefx.laws.tiers import drawn_cases, share
 from tests.laws.registry import REGISTRY
 from tests.models import ADD, NEG, flat, node, parent
 
-PROGRAMS = 16
+PROGRAMS = 10
 
 ASKED = [
     pytest.param(

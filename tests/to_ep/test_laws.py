@@ -19,7 +19,7 @@ from tests.laws.direct import Direct, called_meaning
 from tests.models import Aliased, Counter, Shared, Tower, changes_in_export, exported, imported
 from tests.to_ep.support import differences, flattened, loaded, stages
 
-OPERATORS, MODULES = min(share(20), 100), 8
+OPERATORS, MODULES = min(share(12), 100), min(share(5), 8)
 
 
 def drawn(strategy: Any, examples: int) -> list[Any]:

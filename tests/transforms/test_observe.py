@@ -251,7 +251,7 @@ def test_state_between_two_calls_is_no_value() -> None:
 def test_drawn_programs_do_what_they_did(tier: Tier, stage: str) -> None:
     """Outputs, mutated inputs, state and effects are as before, and each value is named."""
     observed = 0
-    for case in drawn_cases(tier, stage, share(30 if tier == "toy" else 8), 3):
+    for case in drawn_cases(tier, stage, share(16 if tier == "toy" else 5), 3):
         try:
             result = px.observe(case.program, "*")
         except (px.errors.NamingError, px.errors.UnsupportedProgram):
@@ -267,7 +267,7 @@ def test_drawn_programs_do_what_they_did(tier: Tier, stage: str) -> None:
     assert observed >= 3
 
 
-@settings(max_examples=share(5), phases=[Phase.generate])
+@settings(max_examples=share(3), phases=[Phase.generate])
 @given(module_trees())
 def test_drawn_modules_are_what_hooks_see(tree: ModuleTree) -> None:
     assume(not RANDOM.search(repr(tree)))

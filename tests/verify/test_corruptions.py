@@ -20,10 +20,10 @@ from tests.laws.corruptions import CORRUPTORS, MEANING, Corruptor
 from tests.models import Aliased, Branches, Counter, Shared, Tower, drawn, exported, parent
 from tests.verify.exported import EXPORTS
 
-VALID = share(60)
+VALID = share(40)
 """Programs of each stage that must not be refused: more than five hundred in all."""
 
-EACH = share(8)
+EACH = share(5)
 """Programs of each stage that each corruptor is tried on; `make deep` takes more of all three."""
 
 DEEP_NAMES = {rule.name for rule in DEEP}
