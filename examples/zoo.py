@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
 import transformers
 from attrs import frozen
 
-__all__ = ["ZOO", "Example", "by_name", "gemma2", "gpt2_xl", "llama", "qwen3"]
+__all__ = ["ZOO", "Example", "by_name", "gemma2", "gpt2_xl", "llama", "mixtral", "qwen3"]
 
 Inputs = tuple[tuple[Any, ...], dict[str, Any]]
 """What a model is called with: positional and keyword arguments."""
@@ -218,9 +219,9 @@ def _convnext() -> torch.nn.Module:
     return transformers.ConvNextForImageClassification(config)
 
 
-def _mixtral() -> torch.nn.Module:
+def _mixtral(layers: int) -> torch.nn.Module:
     config = transformers.MixtralConfig(
-        **GROUPED, num_hidden_layers=32, num_local_experts=4, num_experts_per_tok=2
+        **GROUPED, num_hidden_layers=layers, num_local_experts=4, num_experts_per_tok=2
     )
     return transformers.MixtralForCausalLM(config)
 
@@ -237,6 +238,7 @@ def _whisper_inputs() -> dict[str, Any]:
     return {"input_features": torch.randn(2, 8, 40)} | _tokens("decoder_input_ids", length=8)
 
 
+@cache  # so those of one depth are one
 def llama(layers: int = 32) -> Example:
     """Return Llama with a number of layers; the published 7B and 8B have 32."""
     return Example("llama", lambda: _llama(layers), _tokens)
@@ -257,6 +259,11 @@ def gpt2_xl() -> Example:
     return Example("gpt2_xl", lambda: _gpt2(48), _tokens)
 
 
+def mixtral(layers: int = 32) -> Example:
+    """Return Mixtral with a number of layers; the published 8x7B has 32."""
+    return Example("mixtral", lambda: _mixtral(layers), _tokens)
+
+
 ZOO: tuple[Example, ...] = (
     Example("bert", _bert, _padded_tokens),
     Example("bert_train", _bert, _padded_tokens, train=True),  # with dropout
@@ -275,7 +282,7 @@ ZOO: tuple[Example, ...] = (
     Example("resnet_train", _resnet, _large_image, train=True),
     Example("convnext", _convnext, _large_image),
     Example("convnext_train", _convnext, _large_image, train=True),
-    Example("mixtral", _mixtral, _tokens),
+    mixtral(),
 )
 
 

@@ -12,6 +12,7 @@ import io
 import textwrap
 import tokenize
 from collections.abc import Callable, Sequence
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -62,7 +63,7 @@ class Rewriting:
             AssertionError: one of them is not what the model changed by hand computes, over two calls, or is not valid.
         """
         model = self.example.build()
-        exported = self.example.export(model)
+        exported = copy.deepcopy(exported_of(self.example))
         flat = px.import_ep(exported)
         programs = flat, px.transform(flat)
         results = [self.ours(flat)]
@@ -104,6 +105,12 @@ class Rewriting:
             for part in (parts_of(each) if isinstance(each, px.Rule) else [each])
         ]
         return sum(map(_lines, ours)), _lines(self.in_fx)
+
+
+@cache
+def exported_of(example: Example) -> torch.export.ExportedProgram:
+    """Return an exported example; several rewrites share one, so each takes a copy."""
+    return example.export(example.build())
 
 
 def parts_of(rule: px.Rule) -> list[Callable[..., Any]]:

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import purefx as px
-from examples.zoo import ZOO, Example, by_name
+from examples.zoo import ZOO, Example, by_name, mixtral
 from purefx.laws import assert_same_as_eager, gradient_differences
 from purefx.laws.oracles import Check, structure_of
 from tests.models import decompose
@@ -33,33 +33,43 @@ NO_GRADIENTS = {"resnet_train"}
 """Core aten is for inference: its functional batch norm saves the statistics that are then overwritten, so backward raises,
 for ``ep.module()`` as well."""
 
-MORE = {"llama", "qwen3", "gemma2"}
-"""Models like ``llama_dynamic``, which only `make deep` tests: fixed sizes, other norms, a sliding window."""
+MORE = {"llama", "qwen3", "gemma2", "bert", "resnet", "convnext", "mixtral"}
+"""Models that only `make deep` tests: `make test` has one of each family, in training, with open sizes or with fewer layers."""
+
+SHORT = {"mixtral of 8 layers": mixtral(8)}
+"""Examples of another depth: 32 layers of experts take a quarter of the time of all."""
 
 FEW = ("bert_train", "llama_dynamic", "resnet_train", "t5")
 """One of each kind, for what does not depend on the model: the interpreter, flat programs."""
 
-DEEPEST = ("llama_dynamic", "mixtral")
+LARGER = ("gpt2", "convnext", "llama_dynamic", "mixtral")
+"""Models that only `make deep` decomposes."""
 
 WAYS = [
     *[
         pytest.param(one.name, "graph_module", marks=[pytest.mark.deep] if one.name in MORE else [])
         for one in ZOO
     ],
+    *[(name, "graph_module") for name in SHORT],
     *[(name, "interpreter") for name in FEW],
 ]
+
+
+def example(name: str) -> Example:
+    """Return an example of the zoo, or of another depth."""
+    return SHORT[name] if name in SHORT else by_name(name)
 
 
 @functools.cache
 def eager(name: str) -> torch.nn.Module:
     """Return the eager model; the oracles run copies of it."""
-    return by_name(name).build()
+    return example(name).build()
 
 
 @functools.cache
 def exported(name: str) -> torch.export.ExportedProgram:
     """Export an example; once, because that takes most of the time."""
-    return by_name(name).export(eager(name))
+    return example(name).export(eager(name))
 
 
 @functools.cache
@@ -74,24 +84,18 @@ def outlined(name: str) -> px.Program:
     return px.transform(px.import_ep(exported(name)))
 
 
-def calls(example: Example) -> list[tuple[tuple[object, ...], dict[str, object]]]:
+def calls(name: str) -> list[tuple[tuple[object, ...], dict[str, object]]]:
     """Return the arguments of several calls in a row."""
-    return [example.inputs(seed) for seed in SEEDS]
+    return [example(name).inputs(seed) for seed in SEEDS]
 
 
 @pytest.mark.parametrize(("name", "to"), WAYS)
 def test_what_comes_back_is_the_eager_model(name: str, to: To) -> None:
     """Outputs, mutated inputs, state after several calls, keys, ties, the module tree, and the gradient of every parameter."""
     module = px.lower(outlined(name), to=to)
-    assert_same_as_eager(
-        module, eager(name), calls(by_name(name)), checks=["structure", "behaviour"]
-    )
+    assert_same_as_eager(module, eager(name), calls(name), checks=["structure", "behaviour"])
     close = 1e-3 if name in OTHER_GRADIENTS else 0.0
-    module = px.lower(outlined(name), to=to)
-    assert (
-        gradient_differences(module, eager(name), calls(by_name(name)), rtol=close, atol=close)
-        == []
-    )
+    assert gradient_differences(module, eager(name), calls(name), rtol=close, atol=close) == []
 
 
 @pytest.mark.parametrize("name", sorted(OTHER_GRADIENTS))
@@ -101,10 +105,7 @@ def test_what_comes_back_is_the_eager_model(name: str, to: To) -> None:
 def test_gradients_that_exporting_changes_are_those_of_the_exported_program(name: str) -> None:
     """Where the exported computation is not eager's, it is still the one that runs."""
     assert (
-        gradient_differences(
-            px.lower(outlined(name)), exported(name).module(), calls(by_name(name))
-        )
-        == []
+        gradient_differences(px.lower(outlined(name)), exported(name).module(), calls(name)) == []
     )
 
 
@@ -112,10 +113,8 @@ def test_gradients_that_exporting_changes_are_those_of_the_exported_program(name
     "name",
     [
         "bert_train",
-        "gpt2",
         "resnet_train",
-        "convnext",
-        *[pytest.param(name, marks=pytest.mark.deep) for name in DEEPEST],
+        *[pytest.param(name, marks=pytest.mark.deep) for name in LARGER],
     ],
 )
 def test_so_it_is_after_decomposition(name: str) -> None:
@@ -126,14 +125,14 @@ def test_so_it_is_after_decomposition(name: str) -> None:
         if name in NO_GRADIENTS
         else ["structure", "behaviour", "gradients"]
     )
-    assert_same_as_eager(px.lower(program), eager(name), calls(by_name(name)), checks=checks)
+    assert_same_as_eager(px.lower(program), eager(name), calls(name), checks=checks)
 
 
 @pytest.mark.parametrize("name", FEW)
 def test_a_flat_program_runs_too(name: str) -> None:
     """Lowering without transforming gives one module that behaves the same."""
     module = px.lower(px.import_ep(exported(name)))
-    assert_same_as_eager(module, eager(name), calls(by_name(name))[:2], checks=["behaviour"])
+    assert_same_as_eager(module, eager(name), calls(name)[:2], checks=["behaviour"])
 
 
 @pytest.mark.parametrize(
@@ -151,7 +150,7 @@ def test_shared_weights_are_shared(name: str, ties: list[str]) -> None:
 
 @pytest.mark.parametrize(
     ("name", "layer"),
-    [("llama_dynamic", "model.layers"), ("bert", "encoder.layer"), ("vit", "vit.layers")],
+    [("llama_dynamic", "model.layers"), ("bert_train", "encoder.layer"), ("vit", "vit.layers")],
 )
 def test_equal_layers_are_one_body(name: str, layer: str) -> None:
     """All layers of a model with equal layers run the same code."""

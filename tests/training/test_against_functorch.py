@@ -8,7 +8,7 @@ from bench.training import partitions
 
 
 @pytest.mark.models
-@pytest.mark.parametrize("name", ["gpt2-2", "llama-2"])
+@pytest.mark.parametrize("name", ["gpt2-2", pytest.param("llama-2", marks=pytest.mark.deep)])
 def test_no_more_is_kept_than_functorch_keeps(name: str) -> None:
     found = {row["policy"]: row for row in partitions(name, 1)}
     assert found["min_cut()"]["bytes"] <= found["functorch min-cut"]["bytes"]

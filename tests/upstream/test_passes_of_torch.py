@@ -49,7 +49,7 @@ def test_a_mistake_is_confirmed_by_torch_alone(
 ) -> None:
     monkeypatch.setattr(audit_passes, "SCRIPTS", tmp_path)
     published = next(one for one in PASSES if one.name == "NormalizeArgs")
-    audited = audit_passes.audited(published, 12, 0, 2.0)
+    audited = audit_passes.audited(published, 12, 0, 1.0)
     assert "graph" in audited.confirmed, audited.report
     assert "missing value for argument 'self'" in audited.confirmed["graph"]
     script = (tmp_path / "normalizeargs_graph.py").read_text("utf-8")
