@@ -89,7 +89,7 @@ DRAWING := $(shell grep -rlE --include='test_*.py' 'laws.tiers import .*\bshare\
 
 deep: .venv/installed
 	@echo "== pytest"
-	@$(BIN)/pytest $(PARALLEL) --dist worksteal -m deep
+	@$(BIN)/pytest $(PARALLEL) --dist worksteal --timeout 0 -m deep
 	@PUREFX_MUTANTS=1,40000,120 $(BIN)/pytest -m deep tests/security/test_mutated_programs.py
 	@$(BIN)/pytest $(PARALLEL) --timeout 0 --ir-profile=deep $(DRAWING)
 	@$(BIN)/python -m tests.laws.deep --minutes $(MINUTES) $(DEEP_ARGS)

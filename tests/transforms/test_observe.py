@@ -31,10 +31,11 @@ def hooked(module: nn.Module) -> tuple[nn.Module, dict[str, Any]]:
         number = times[path] = times.get(path, -1) + 1
         calls.append(f"{path}@{number}" if number else path)
 
-    def leave(_: nn.Module, args: Any, result: Any) -> None:
+    def leave(of: nn.Module, args: Any, result: Any) -> None:
         call = calls.pop()
         seen[call] = pytree.tree_map_only(torch.Tensor, torch.clone, result)
-        seen[arguments_of(call)] = pytree.tree_map_only(torch.Tensor, torch.clone, args)
+        left = args, list(of.buffers())
+        seen[what_is_left_by(call)] = pytree.tree_map_only(torch.Tensor, torch.clone, left)
 
     for path, each in module.named_modules():
         each.register_forward_pre_hook(lambda *_, path=path: enter(path))
@@ -43,9 +44,9 @@ def hooked(module: nn.Module) -> tuple[nn.Module, dict[str, Any]]:
     return module, seen
 
 
-def arguments_of(call: str) -> str:
-    """Return the name under which the arguments of a call are recorded, as the call leaves them."""
-    return f"arguments of {call}"
+def what_is_left_by(call: str) -> str:
+    """Return the name under which the arguments and the buffers of a call are recorded, as the call leaves them."""
+    return f"left by {call}"
 
 
 def agree(
@@ -297,14 +298,14 @@ def test_drawn_modules_are_what_hooks_see(tree: ModuleTree) -> None:
                 names.append(list(found))
                 for path, value in found.items():
                     # run_decompositions drops calls that nothing uses.
-                    among = [
-                        seen[each]
-                        for each in seen
-                        if each.partition("@")[0] == path.partition("@")[0]
-                    ]
-                    # An operator of the module may return its argument: nothing in a trace tells it from a result.
-                    given = seen[arguments_of(path)]
-                    leaves = pytree.tree_leaves((given, among if decomposed else seen[path]))
+                    module_path = path.partition("@")[0]
+                    of_module = [call for call in seen if call.partition("@")[0] == module_path]
+                    of_call = of_module if decomposed else [path]
+                    # The module may assign a buffer, and an operator of it return an argument: nothing in a trace tells
+                    # that from a result.
+                    leaves = pytree.tree_leaves(
+                        [(seen[call], seen[what_is_left_by(call)]) for call in of_call]
+                    )
                     theirs = [each for each in leaves if isinstance(each, torch.Tensor)]
                     for each in pytree.tree_leaves(value):
                         assert any(same_contents(each, other) for other in theirs), path
