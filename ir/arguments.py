@@ -12,7 +12,7 @@ from operator import is_
 from typing import Any
 
 import torch
-from attrs import frozen
+from attrs import define, frozen
 
 from .torch_private import pytree
 
@@ -317,6 +317,7 @@ def _same_leaf(kind: type, a: Any, b: Any) -> bool:
     return (kind in COMPARABLE or issubclass(kind, TREES)) and bool(a == b)
 
 
+@define(eq=False)
 class Strict:
     """An argument as a key: ``attrs`` compares and hashes the fields with ``eq=Strict`` by ``same_arg``.
 
@@ -324,10 +325,7 @@ class Strict:
     (True, False)
     """
 
-    __slots__ = ("arg",)
-
-    def __init__(self, arg: Arg) -> None:
-        self.arg = arg
+    arg: Arg
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Strict) and same_arg(self.arg, other.arg)

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 import torch.fx
-from attrs import field, frozen
+from attrs import Factory, define, field, frozen
 from torch.fx.immutable_collections import immutable_list
 
 from ..arguments import TREES, Arg, Args, Body, Items, Kwargs, Record, Ref
@@ -43,22 +43,20 @@ class Job:
     """The path of the graph module from the holder."""
 
 
+@define(eq=False)
 class Operators:
     """Keeps one ``Op`` for each function and method; functions with the same name get distinct ones.
-
-    Args:
-        declared: the declared effects of operators of other libraries.
 
     >>> operators = Operators({})
     >>> operators.function(lambda: 1).name == operators.function(lambda: 2).name
     False
     """
 
-    def __init__(self, declared: Declared) -> None:
-        self._declared = declared
-        self._known: dict[Any, tuple[Any, Op]] = {}
-        """Each target with its op, by its ``id``; methods by value."""
-        self._bearers: dict[str, Any] = {}
+    _declared: Declared
+    """The declared effects of operators of other libraries."""
+    _known: dict[Any, tuple[Any, Op]] = Factory(dict)
+    """Each target with its op, by its ``id``; methods by value."""
+    _bearers: dict[str, Any] = Factory(dict)
 
     def function(self, target: Any) -> Op:
         """Return the op that calls a function."""

@@ -14,7 +14,7 @@ from itertools import combinations, product
 from typing import Any
 
 import torch
-from attrs import define, field
+from attrs import Factory, define
 
 from ..expression import UNCOMPUTABLE, Expr, Sym, evaluate
 from ..forks import cached_property
@@ -43,17 +43,15 @@ ALL_COMBINATIONS = 3
 """With more open sizes, only two of them are at a border at the same time, or all of them."""
 
 
+@define(eq=False)
 class Border:
-    """The values of a program where some of its open sizes are 0 or 1, and the others those of the export.
+    """The values of a program where some of its open sizes are 0 or 1, and the others those of the export."""
 
-    Args:
-        sizes: the sizes that are 0 or 1, by symbol.
-        domain: the fake values; all their sizes are numbers.
-    """
-
-    def __init__(self, sizes: Mapping[str, int], domain: _BorderValues) -> None:
-        self.sizes, self.domain = sizes, domain
-        self._values: dict[tuple[str, str], Any] = {}
+    sizes: Mapping[str, int]
+    """The sizes that are 0 or 1, by symbol."""
+    domain: _BorderValues
+    """The fake values; all their sizes are numbers."""
+    _values: dict[tuple[str, str], Any] = Factory(dict)
 
     def __str__(self) -> str:
         return " and ".join([f"{name} = {size}" for name, size in self.sizes.items()])
@@ -102,9 +100,9 @@ class _Shared:
 
     fakes: ExampleValues
     """Makes the fake values."""
-    numbers: dict[Hashable, Any] = field(factory=dict)
+    numbers: dict[Hashable, Any] = Factory(dict)
     """The fake values and the numbers at some sizes, by recorded value."""
-    results: dict[Hashable, tuple[Any, Any]] = field(factory=dict)
+    results: dict[Hashable, tuple[Any, Any]] = Factory(dict)
     """Each result, by operator and operands, with these objects: their ids stay valid."""
 
 

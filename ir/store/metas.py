@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
-from attrs import evolve, frozen
+from attrs import Factory, define, evolve, frozen
 
 from ..analysis.numbers import SYMBOLIC
 from ..arguments import CONTAINERS, Record, arg_leaves, children_of, with_children
@@ -106,13 +106,13 @@ def write_metas(program: Program, origins: Mapping[Origin, int] | None = None) -
     }
 
 
+@define(eq=False)
 class _Writer:
-    def __init__(self, origins: Mapping[Origin, int]) -> None:
-        self.origins = origins
-        self.keys: dict[tuple[str, ...], int] = {}
-        self.symbols: dict[str, list[int | None]] = {}
-        """The exporter's example value of each symbol, and its bounds."""
-        self.values: dict[str, int] = {}
+    origins: Mapping[Origin, int]
+    keys: dict[tuple[str, ...], int] = Factory(dict)
+    symbols: dict[str, list[int | None]] = Factory(dict)
+    """The exporter's example value of each symbol, and its bounds."""
+    values: dict[str, int] = Factory(dict)
 
     def rows(self, items: Iterable[Node | Input]) -> list[list[int]]:
         """Return a row for each node or input: the number of its keys, then those of the values."""

@@ -13,6 +13,7 @@ from typing import Any, cast
 import torch
 import torch._logging._internal as logs
 import torch.fx
+from attrs import define
 
 from ..forks import new_lock, undone_by
 
@@ -142,11 +143,11 @@ def is_freshly_seeded(generator: torch.Generator) -> bool:
     return torch.equal(fresh.get_state(), generator.get_state())
 
 
+@define(eq=False)
 class _Watched:
     """Stands for the default generator of the CPU, and asks before it sets the state."""
 
-    def __init__(self, is_kept: Callable[[str], bool]) -> None:
-        self.is_kept = is_kept
+    is_kept: Callable[[str], bool]
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(torch.default_generator, name)

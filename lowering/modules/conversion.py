@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 import torch
+from attrs import Factory, define
 
 from ...ir.calls.call_graph import instances
 from ...ir.errors import ModeWarning
@@ -108,6 +109,7 @@ Places = list[tuple[dict[str, Any], str]]
 """The module dicts that contain one parameter, with its name in each."""
 
 
+@define(eq=False)
 class Once:
     """A conversion that converts each tensor once.
 
@@ -117,10 +119,9 @@ class Once:
     True
     """
 
-    def __init__(self, convert: Callable[[torch.Tensor], torch.Tensor]) -> None:
-        self.convert = convert
-        self.results: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
-        self.devices: dict[torch.device, torch.device] = {}
+    convert: Callable[[torch.Tensor], torch.Tensor]
+    results: dict[int, tuple[torch.Tensor, torch.Tensor]] = Factory(dict)
+    devices: dict[torch.device, torch.device] = Factory(dict)
 
     def device_from(self, device: torch.device) -> torch.device:
         """Return the target device for tensors on a device, probed with an empty tensor."""

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
+from attrs import Factory, define
 
 from ...ir.analysis.history import made_of_value
 from ...ir.arguments import Ref, replace_refs
@@ -220,17 +221,15 @@ class Draft:
 # -- state ----------------------------------------------------------------------------------------------------------------------
 
 
+@define(eq=False)
 class Pending:
-    """A program during one walk over its graphs: its instances, and the changes of its state.
+    """A program during one walk over its graphs: its instances, and the changes of its state."""
 
-    Args:
-        program: the program before the changes.
-        dropped: state to drop as soon as nothing reads it.
-    """
-
-    def __init__(self, program: Program, dropped: dict[str, None]) -> None:
-        self.program, self.dropped = program, dropped
-        self.added: dict[str, Slot] = {}
+    program: Program
+    """The program before the changes."""
+    dropped: dict[str, None]
+    """State to drop as soon as nothing reads it."""
+    added: dict[str, Slot] = Factory(dict)
 
     @cached_property
     def paths(self) -> Mapping[str, tuple[str, ...]]:

@@ -16,7 +16,7 @@ from math import copysign
 from typing import Any, cast
 
 import torch
-from attrs import evolve, field, frozen
+from attrs import Factory, define, evolve, frozen
 from torch import fx
 from torch.fx.node import map_arg
 
@@ -46,7 +46,7 @@ Pairs = Sequence[tuple[Part, Arg]]
 class Found:
     """The values of the variables, and the nodes of the operators of a pattern, the outermost first."""
 
-    values: Mapping[Any, Any] = field(factory=dict)
+    values: Mapping[Any, Any] = Factory(dict)
     """The values of variables by name, and of other parts by the part."""
     nodes: tuple[Node, ...] = ()
     parts: tuple[Any, ...] = ()
@@ -94,11 +94,9 @@ class Found:
 NOWHERE = Found()
 
 
+@define(eq=False)
 class Search:
     """A search for patterns in a graph.
-
-    Args:
-        node_of: returns the node that computes a value; None for an input.
 
     >>> from purefx.ir.operators import op_of
     >>> y = Node("y", op_of(torch.ops.aten.add.Tensor), (Ref("a"), 1))
@@ -107,10 +105,10 @@ class Search:
     [{'x': Ref(name='a')}]
     """
 
-    def __init__(self, node_of: Callable[[str], Node | None]) -> None:
-        self.node_of = node_of
-        self._arguments: dict[str, Mapping[Any, Any]] = {}
-        """The arguments of nodes by parameter, by name of the node."""
+    node_of: Callable[[str], Node | None]
+    """Returns the node that computes a value; None for an input."""
+    _arguments: dict[str, Mapping[Any, Any]] = Factory(dict)
+    """The arguments of nodes by parameter, by name of the node."""
 
     def match(self, part: Part, value: Arg, found: Found = NOWHERE) -> Iterator[Found]:
         """Find the ways in which a value matches a part, given earlier matches."""

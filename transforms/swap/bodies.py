@@ -10,13 +10,14 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
-from attrs import evolve, frozen
+from attrs import Factory, define, evolve, frozen
 
 from ...ir.arguments import Arg, Items, Ref, replace_refs
 from ...ir.calls.argument_tree import ArgumentTree, leaf_ranges
 from ...ir.calls.call_sites import CallSite
 from ...ir.calls.parts import is_part, with_listed
 from ...ir.errors import PurefxError, SwapError
+from ...ir.forks import cached_property
 from ...ir.graph import Call, Get, Graph, Node, Op, Stack
 from ...ir.meta import Meta, without_value
 from ...ir.names import FROM_ROOT, Names, last_name, parent_of, way_to, word_of
@@ -258,24 +259,26 @@ class Decision:
         return (*swaps, *self.slots.items()) or None
 
 
+@define(eq=False)
 class Rewriting:
-    """Swaps the calls of a graph.
+    """Swaps the calls of a graph."""
 
-    Args:
-        graph: a body.
-        decision: its changes.
-    """
+    graph: Graph
+    """A body."""
+    decision: Decision
+    """Its changes."""
+    nodes: list[Node] = Factory(list)
+    known: dict[str, Arg] = Factory(dict)
+    """The values that replace others from this node on."""
+    results: dict[str, list[Arg]] = Factory(dict)
+    """The values that replace the parts of a call with several results."""
+    modules: dict[tuple[str, Stack], Ref] = Factory(dict)
+    """The reads of modules, by slot and place."""
 
-    def __init__(self, graph: Graph, decision: Decision) -> None:
-        self.graph, self.decision = graph, decision
-        self.names = graph.names()
-        self.nodes: list[Node] = []
-        self.known: dict[str, Arg] = {}
-        """The values that replace others from this node on."""
-        self.results: dict[str, list[Arg]] = {}
-        """The values that replace the parts of a call with several results."""
-        self.modules: dict[tuple[str, Stack], Ref] = {}
-        """The reads of modules, by slot and place."""
+    @cached_property
+    def names(self) -> Names:
+        """The names of the new graph."""
+        return self.graph.names()
 
     def run(self) -> Graph:
         """Return the graph with swapped calls; the same object if nothing changes."""
