@@ -12,7 +12,7 @@ from functools import cached_property, singledispatch
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-from attrs import evolve, field, frozen
+from attrs import Factory, evolve, field, frozen
 
 from .arguments import Arg
 from .errors import ArgumentError, InvalidProgram, NamingError, Violation
@@ -113,12 +113,12 @@ class Program(Value, Displayed):
     _saved: ClassVar[str] = "px.save(program, path) writes it to a file, and px.load reads it"
     graphs: PMap[str, Graph]
     root: str = ""
-    state: State = field(factory=State)
-    signature: Signature = field(factory=Signature)
+    state: State = Factory(State)
+    signature: Signature = Factory(Signature)
     modules: tuple[Module, ...] = ()
     """The original hierarchy in declaration order, containers and modules that were never called included."""
     call_signatures: PMap[Frame, CallSignature] = pmap()
-    constraints: Constraints = field(factory=Constraints)
+    constraints: Constraints = Factory(Constraints)
     facts: frozenset[str] = field(default=frozenset(), eq=False)
     """Facts that transformations have established (``"outlined"`` ...); only trusted where the program does not show them."""
     trail: tuple[Step, ...] = field(default=(), eq=False, repr=False)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
-from attrs import define, evolve, field, frozen
+from attrs import Factory, define, evolve, frozen
 
 from ..ir.errors import InputError, PipelineError, PurefxError
 from ..ir.importing import import_ep
@@ -236,7 +236,7 @@ class Asked:
     """Programs that were changed."""
     refused: int = 0
     """Further programs that were refused; no law was tested there."""
-    broken: list[LawBroken] = field(factory=list)
+    broken: list[LawBroken] = Factory(list)
     """The first broken law of each further program."""
 
 

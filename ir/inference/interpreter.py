@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 import torch
-from attrs import define, evolve, field
+from attrs import Factory, define, evolve
 from torch.export.graph_signature import CustomObjArgument
 
 from ..analysis.numbers import computed_of
@@ -57,14 +57,14 @@ class Run:
     path: str = ""
     """The module whose body it is; its reads are relative to this path."""
     operands: Sequence[Any] = ()
-    inputs: list[Input] = field(factory=list)
+    inputs: list[Input] = Factory(list)
     """The inputs and nodes with the values of this run."""
-    nodes: list[Node] = field(factory=list)
-    known: dict[str, Any] = field(factory=dict)
+    nodes: list[Node] = Factory(list)
+    known: dict[str, Any] = Factory(dict)
     """The values by name."""
-    new: set[str] = field(factory=set)
+    new: set[str] = Factory(set)
     """Values that are missing in the meta."""
-    moved: set[str] = field(factory=set)
+    moved: set[str] = Factory(set)
     """Values that differ from the meta."""
     region: int = 0
     """The number of open regions that change the results of operators."""
@@ -72,9 +72,9 @@ class Run:
     """The symbols of data-dependent sizes that its operators made."""
     depends: bool = False
     """Whether sizes depend on the contents of tensors: then each call has separate sizes."""
-    reads: dict[str, Any] = field(factory=dict)
+    reads: dict[str, Any] = Factory(dict)
     """The descriptions of the state it reads, by the path from its module."""
-    inner: dict[tuple[str, str], list[Run]] = field(factory=dict)
+    inner: dict[tuple[str, str], list[Run]] = Factory(dict)
     """The runs of the bodies that its nodes call or pass to operators, by node and body."""
 
     @property

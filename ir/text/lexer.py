@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 
-from attrs import field, frozen
+from attrs import Factory, field, frozen
 from attrs.converters import default_if_none
 
 from ..errors import ParseError
@@ -69,7 +69,7 @@ class Known:
     """Names of further registered operators, not on the allow-list, that the reader accepts."""
     state: Mapping[str, Any] = field(default=None, converter=slot_values)
     """Tensors and other values of slots, by name."""
-    words: Mapping[str, Callable[[Cursor], Any]] = field(factory=dict)
+    words: Mapping[str, Callable[[Cursor], Any]] = Factory(dict)
     """Readers of the contents of further words with brackets, ``word(...)``, among the arguments."""
 
     def operator(self, name: str) -> Target | None:

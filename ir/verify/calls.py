@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
-from attrs import define, field
+from attrs import Factory, define
 from torch.nn import Parameter
 
 from ..arguments import Body, Items, Ref, children_of, refs_in
@@ -34,8 +34,8 @@ from .index import GraphIndex, ProgramIndex
 class Instances:
     """The findings about reads and calls, by rule and the ``id`` of a node."""
 
-    findings: dict[str, dict[int, Finding]] = field(factory=lambda: defaultdict(dict))
-    modules: dict[str, dict[str, bool]] = field(factory=lambda: defaultdict(dict))
+    findings: dict[str, dict[int, Finding]] = Factory(lambda: defaultdict(dict))
+    modules: dict[str, dict[str, bool]] = Factory(lambda: defaultdict(dict))
     """The reads of modules of the state, by graph, and whether the module may do more than check inputs."""
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
-from attrs import define, evolve, field, frozen
+from attrs import Factory, define, evolve, frozen
 
 from ..analysis.numbers import SYMBOLIC
 from ..arguments import Body, Items, Record, Ref
@@ -44,15 +44,15 @@ class GraphIndex:
     graph: Graph
     name: str = ""
     is_root: bool = False
-    callees: list[tuple[int, str]] = field(factory=list)
+    callees: list[tuple[int, str]] = Factory(list)
     """The called graphs and the bodies of operators."""
-    calls: list[tuple[int, Node, Call]] = field(factory=list)
-    gets: list[tuple[int, Node, Get, Any]] = field(factory=list)
+    calls: list[tuple[int, Node, Call]] = Factory(list)
+    gets: list[tuple[int, Node, Get, Any]] = Factory(list)
     """Each read, with the dtype and the shape of its fake value if they are fixed."""
-    projections: list[tuple[int, Node]] = field(factory=list)
-    stacks: dict[int, tuple[int, Stack]] = field(factory=dict)
+    projections: list[tuple[int, Node]] = Factory(list)
+    stacks: dict[int, tuple[int, Stack]] = Factory(dict)
     """Every distinct stack object by ``id``, with the position of its first node."""
-    ops: dict[int, tuple[Op, int]] = field(factory=dict)
+    ops: dict[int, tuple[Op, int]] = Factory(dict)
     """Every distinct ``Op`` object by ``id``, with its first node."""
 
     def at(self, index: int, message: str) -> Finding:
@@ -185,7 +185,7 @@ class _At:
     is_root: bool
     right: set[Any]
     """The ids of stacks, frames and operations that are right; the program keeps them alive."""
-    seen: set[str] = field(factory=set)
+    seen: set[str] = Factory(set)
     """The names of the well-formed values before this one."""
 
 

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 import hypothesis.strategies as st
-from attrs import evolve, field, frozen
+from attrs import Factory, evolve, field, frozen
 
 from ...ir.names import escaped
 from ...ir.program import Program
@@ -83,9 +83,9 @@ class PassReport:
     changed: int
     """The number of programs that it changed."""
     right: int
-    raised: Mapping[str, int] = field(factory=dict)
+    raised: Mapping[str, int] = Factory(dict)
     """Exceptions of the pass, by type."""
-    refused: Mapping[str, int] = field(factory=dict)
+    refused: Mapping[str, int] = Factory(dict)
     """Results that cannot be judged, by type of the reason: valid for some sizes only, or not representable as programs."""
     outside: int = 0
     """Drawn programs that are not within the contract."""

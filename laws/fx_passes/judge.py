@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 import torch.fx
-from attrs import define, evolve, field
+from attrs import Factory, define, evolve
 
 from ...ir.analysis.digest import digest
 from ...ir.arguments import bodies_in
@@ -49,7 +49,7 @@ class Outcome:
     raised: Exception | None = None
     refused: Exception | None = None
     """The reason why the result cannot be judged."""
-    wrong: list[str] = field(factory=list)
+    wrong: list[str] = Factory(list)
     """Faults of the graph itself."""
 
 
@@ -68,9 +68,9 @@ class Judge:
 
     called: FxPass
     contract: Contract
-    raised: Counter[str] = field(factory=Counter)
+    raised: Counter[str] = Factory(Counter)
     """Exceptions of the pass, by type."""
-    refused: Counter[str] = field(factory=Counter)
+    refused: Counter[str] = Factory(Counter)
     """Results that cannot be judged, by type of the reason."""
     first_raised: str = ""
     """The traceback of its first exception, and the program."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from attrs import define, field, frozen
+from attrs import Factory, define, field, frozen
 from torch.fx.immutable_collections import immutable_dict, immutable_list
 
 from ...ir.analysis.numbers import NUMBERS, SYMBOLIC
@@ -215,16 +215,16 @@ class _Writer:
 
     paths: Sequence[str]
     types: Sequence[ArgumentType]
-    lines: list[str] = field(factory=list)
-    messages: list[_Message] = field(factory=list)
+    lines: list[str] = Factory(list)
+    messages: list[_Message] = Factory(list)
     """One for each condition."""
     table: dict[str, Any] = field(
         factory=lambda: {"Tensor": torch.Tensor, "NUMBERS": NUMBERS, "UNCOMPUTABLE": UNCOMPUTABLE}
     )
-    symbols: dict[Sym, str] = field(factory=dict)
-    sizes: dict[Expr, int] = field(factory=dict)
+    symbols: dict[Sym, str] = Factory(dict)
+    sizes: dict[Expr, int] = Factory(dict)
     """The first input with a size equal to the expression."""
-    computed: list[tuple[int, str, Expr]] = field(factory=list)
+    computed: list[tuple[int, str, Expr]] = Factory(list)
     """Sizes computed from symbols that later inputs may bind: the input, the size, the expected value."""
 
     def must(self, condition: str, message: _Message, *, shown: str = "None") -> None:

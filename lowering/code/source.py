@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 import torch.fx
-from attrs import define, field, frozen
+from attrs import Factory, define, frozen
 
 from ...ir.arguments import CONTAINERS, Arg, Body, Items, Record, Ref, children_of
 from ...ir.errors import UnsupportedProgram
@@ -102,8 +102,8 @@ class Table:
     """Graphs that read state or call modules; as arguments of an operator, they run on the enclosing module."""
     nested: Mapping[str, Any] = MappingProxyType({})
     """The modules of the graphs that are arguments of operators, by id."""
-    values: dict[str, Any] = field(factory=dict)
-    _names: dict[Any, str] = field(factory=dict)
+    values: dict[str, Any] = Factory(dict)
+    _names: dict[Any, str] = Factory(dict)
 
     def name(self, key: Any, value: Any) -> str:
         """Return the name of a value; enter it the first time."""

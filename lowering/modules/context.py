@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 import torch
-from attrs import define, evolve, field, frozen
+from attrs import Factory, define, evolve, frozen
 
 from ...ir.calls.call_graph import Label, bodies_of_calls, calls_by_label, instances
 from ...ir.calls.call_sites import Convention, conventions
@@ -67,13 +67,13 @@ class LoweringContext(Uncopied):
     names: StateNames
     merged: Step | None
     """The step that merged equal bodies; the program before it has the metadata of each call."""
-    nested: dict[str, torch.nn.Module] = field(factory=dict)
+    nested: dict[str, torch.nn.Module] = Factory(dict)
     """The modules of bodies of operators, by graph id."""
-    copies: dict[Key, tuple[type[torch.nn.Module], dict[str, Any]]] = field(factory=dict)
+    copies: dict[Key, tuple[type[torch.nn.Module], dict[str, Any]]] = Factory(dict)
     """In an unpickled lowering, the class and own attributes of each module."""
-    warned: set[bool] = field(factory=set)
+    warned: set[bool] = Factory(set)
     """The modes of which a warning was issued."""
-    derived: dict[Any, Any] = field(factory=dict)
+    derived: dict[Any, Any] = Factory(dict)
     """Cached results."""
 
     reduce_context: ClassVar[Callable[[LoweringContext], Any]]
@@ -266,11 +266,11 @@ class ExternalUse:
 class ExternalUses:
     """The external uses of one module and its submodules."""
 
-    calls: list[ExternalUse] = field(factory=list)
-    held: list[ExternalUse] = field(factory=list)
+    calls: list[ExternalUse] = Factory(list)
+    held: list[ExternalUse] = Factory(list)
     """Calls of modules that are state of the program."""
-    reads: list[ExternalUse] = field(factory=list)
-    inside: list[ExternalUse] = field(factory=list)
+    reads: list[ExternalUse] = Factory(list)
+    inside: list[ExternalUse] = Factory(list)
     """Nodes of the module itself that are still in the body of another."""
 
 

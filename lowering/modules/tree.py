@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from attrs import define, field
+from attrs import Factory, define
 
 from ...ir.calls.call_graph import Label, calls_by_label, instances
 from ...ir.graph import Call, Graph, Op
@@ -43,8 +43,8 @@ class Tree:
     bound: Callable[[type[torch.nn.Module], type[LaterCall], Body], type[torch.nn.Module]]
     """Makes the class of modules that run a body on another module, see ``bound_class``."""
     context: LoweringContext
-    modules: dict[str, torch.nn.Module] = field(factory=dict)
-    later: dict[tuple[str, type[LaterCall]], type[torch.nn.Module]] = field(factory=dict)
+    modules: dict[str, torch.nn.Module] = Factory(dict)
+    later: dict[tuple[str, type[LaterCall]], type[torch.nn.Module]] = Factory(dict)
     """The class of each body for later calls and other names."""
 
     def real(self, path: str) -> str:

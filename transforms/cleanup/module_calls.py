@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
-from attrs import field, frozen
+from attrs import Factory, frozen
 
 from ...ir.calls.parts import with_listed
 from ...ir.graph import Frame, Get, Graph, Node, Stack
@@ -29,7 +29,7 @@ class Place:
 
     frame: Frame | None = None
     """The innermost normalized call; None in the root."""
-    inner: dict[tuple[str, int], Place] = field(factory=dict)
+    inner: dict[tuple[str, int], Place] = Factory(dict)
     """The calls inside it, by old module and number."""
 
 

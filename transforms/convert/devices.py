@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
-from attrs import define, evolve, field, frozen
+from attrs import Factory, define, evolve, frozen
 
 from ...ir.arguments import map_leaves
 from ...ir.errors import UnsupportedProgram
@@ -50,7 +50,7 @@ class Devices:
 
     everything: torch.device | None = None
     """The target of all devices, if there is only one."""
-    pairs: Mapping[torch.device, torch.device] = field(factory=lambda: MappingProxyType({}))
+    pairs: Mapping[torch.device, torch.device] = Factory(lambda: MappingProxyType({}))
     """The targets by device; a device without an index means all of its type that are not keys themselves."""
 
     @classmethod
@@ -195,9 +195,9 @@ class Copies:
     copy: bool
     """Whether to copy tensors that do not move."""
     devices: Devices
-    memories: dict[int, torch.Tensor] = field(factory=dict)
+    memories: dict[int, torch.Tensor] = Factory(dict)
     """The new memory by the key of the old memory."""
-    memo: dict[int, Any] = field(factory=dict)
+    memo: dict[int, Any] = Factory(dict)
     """The copies, in the form of the memo of ``copy.deepcopy``."""
 
     def tensor(self, name: str, value: torch.Tensor) -> torch.Tensor:

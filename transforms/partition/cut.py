@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from attrs import define, evolve, field
+from attrs import Factory, define, evolve
 
 from ...ir.arguments import Arg, Ref
 from ...ir.calls.parts import PART, is_part, original, part_names, parts
@@ -254,9 +254,9 @@ def _in_order(node: Node, graphs: dict[str, Graph], rank: dict[str, int]) -> Nod
 
 @define
 class _Body:
-    nodes: list[Node] = field(factory=list)
-    inputs: dict[str, None] = field(factory=dict)
-    outputs: dict[str, None] = field(factory=dict)
+    nodes: list[Node] = Factory(list)
+    inputs: dict[str, None] = Factory(dict)
+    outputs: dict[str, None] = Factory(dict)
 
 
 def cut(program: Program, placing: Placing, *, reserved: Iterable[str] = ()) -> Program:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 import torch
-from attrs import define, field
+from attrs import Factory, define
 from torch import fx
 from torch.fx.node import map_arg
 
@@ -73,12 +73,12 @@ class _Evaluation:
     """A replacement on values whose sizes are numbers."""
 
     place: Match
-    values: dict[fx.Node, Any] = field(factory=dict)
-    calls: list[Any] = field(factory=list)
+    values: dict[fx.Node, Any] = Factory(dict)
+    calls: list[Any] = Factory(list)
     """The operators that return no number, with their arguments in a form that can be compared."""
-    names: dict[fx.Node, Any] = field(factory=dict)
+    names: dict[fx.Node, Any] = Factory(dict)
     """What stands for each node among the arguments."""
-    results: list[Any] = field(factory=list)
+    results: list[Any] = Factory(list)
     code: Any = None
 
     @classmethod

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from attrs import define, field
+from attrs import Factory, define
 
 from ...ir.analysis.numbers import computed_of
 from ...ir.arguments import Arg, Ref, thawed
@@ -171,9 +171,9 @@ class _Folding:
     inferred: Mapping[str, Any]
     limit: int
     fuel: Fuel
-    values: dict[str, Any] = field(factory=dict)
+    values: dict[str, Any] = Factory(dict)
     """The known tensors, by name."""
-    origins: dict[int, Meta] = field(factory=dict)
+    origins: dict[int, Meta] = Factory(dict)
     """The origin of each new constant, by the ``id`` of its tensor."""
 
     def run(self) -> Graph:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import torch
-from attrs import define, evolve, field
+from attrs import Factory, define, evolve, field
 
 from ...ir.analysis.history import made_of_value
 from ...ir.calls.call_graph import Instance, calls_by_label, instances
@@ -195,12 +195,12 @@ class _Swapping:
     names: Names = field(init=False)
     known: dict[str, Convention] = field(init=False)
     values: CallValues = field(init=False)
-    grafts: dict[tuple[str, tuple[int, ...], bool], Graft] = field(factory=dict)
+    grafts: dict[tuple[str, tuple[int, ...], bool], Graft] = Factory(dict)
     programs: dict[str, Program] = field(init=False)
     """The replacing programs, in the form of bodies."""
-    signed: dict[Frame, CallSignature] = field(factory=dict)
+    signed: dict[Frame, CallSignature] = Factory(dict)
     """The signatures of calls of replacing programs."""
-    read: dict[str, Slot] = field(factory=dict)
+    read: dict[str, Slot] = Factory(dict)
     """State of replacements with outside readers, by slot."""
 
     def __attrs_post_init__(self) -> None:
