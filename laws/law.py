@@ -7,7 +7,7 @@ can check their own functions on their own programs.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from attrs import evolve, field, frozen
@@ -23,10 +23,10 @@ from ..ir.verify import verify
 from ..transforms import Fuel, Transformation
 from .evaluate import EXACT, FACTS, Meaning, Tolerance, meaning_differences, written_state
 from .oracles import (
+    fact_differences,
     groups,
     memory_differences,
     named_differences,
-    sequence_differences,
     tensor_gradients,
 )
 from .purity import as_imported, changes_in_process, changes_in_program, on_threads, outcome
@@ -91,6 +91,11 @@ class Case:
             expected = evolve(expected, state=tuple([(name, theirs[name]) for name in both]))
         return meaning_differences(given, expected, what=what or FACTS, tolerance=self.tolerance)
 
+    def changes(self, result: Program, *what: str, **options: Any) -> list[str]:
+        """Return the differences of the meanings of a result and of the program, with the options of ``meaning``."""
+        mine, theirs = (self.meaning(one, **options) for one in (result, self.program))
+        return self.differences(mine, theirs, *what)
+
     def __repr__(self) -> str:
         return f"Case(seed={self.seed}) of\n{str(self.program).rstrip()}"
 
@@ -134,7 +139,7 @@ def law(
 def _faults(program: Program, case: Case) -> list[str]:
     # The violations of a result, or else its differences in meaning.
     found = [str(violation) for violation in verify(program)]
-    return found or case.differences(case.meaning(program), case.meaning(case.program))
+    return found or case.changes(program)
 
 
 @law("the result is valid")
@@ -142,28 +147,24 @@ def _valid(transform: Transform, case: Case) -> list[str]:
     return [str(violation) for violation in verify(transform(case.program))]
 
 
-def _other_values(transform: Transform, case: Case, **options: Any) -> list[str]:
-    given, expected = (
-        case.meaning(program, **options) for program in (transform(case.program), case.program)
-    )
-    return case.differences(given, expected, "outputs", "inputs", "state")
+VALUES = ("outputs", "inputs", "state")
+"""The facts of a meaning without the order of its effects."""
 
 
 @law("the meaning is kept")
 def _meaning(transform: Transform, case: Case) -> list[str]:
-    return _other_values(transform, case)
+    return case.changes(transform(case.program), *VALUES)
 
 
 @law("a caller that writes into the results of a call finds the same in later calls")
 def _written_results(transform: Transform, case: Case) -> list[str]:
-    return _other_values(transform, case, leaves_alone=written_state(case.program))
+    known = written_state(case.program)
+    return case.changes(transform(case.program), *VALUES, leaves_alone=known)
 
 
 @law("the order of conflicting effects is kept")
 def _effects(transform: Transform, case: Case) -> list[str]:
-    return case.differences(
-        case.meaning(transform(case.program)), case.meaning(case.program), "effects"
-    )
+    return case.changes(transform(case.program), "effects")
 
 
 @law("the input program is unchanged")
@@ -209,7 +210,7 @@ def _equivariant(transform: Transform, case: Case) -> list[str]:
 def _order(transform: Transform, case: Case) -> list[str]:
     other = reordered(case.program, seed=case.seed)
     result = transform(other)
-    found = case.differences(case.meaning(result), case.meaning(case.program))
+    found = case.changes(result)
     mine, theirs = set(module_calls(result)), set(module_calls(transform(case.program)))
     calls = sorted([(frame.path, frame.call) for frame in mine ^ theirs])
     found += [f"the module call {path}@{call} is on one side only" for path, call in calls]
@@ -324,10 +325,7 @@ def _state(transform: Transform, case: Case) -> list[str]:
     before, after = case.program.state, transform(case.program).state
     if before is after:
         return []
-    mine, theirs = _state_facts(after), _state_facts(before)
-    return [
-        line for fact in theirs for line in sequence_differences(fact, mine[fact], theirs[fact])
-    ]
+    return fact_differences(_state_facts(after), _state_facts(before))
 
 
 def _state_facts(state: State) -> dict[str, list[str]]:
@@ -412,18 +410,18 @@ def _count(transform: Transformation, program: Program) -> int:
     return fuel.burnt
 
 
-def _amounts(transform: Transformation, case: Case) -> list[int]:
-    # One rewrite, some, and all but one.
+def _stopped(transform: Transformation, case: Case) -> Iterator[tuple[int, Program]]:
+    # The results after one rewrite, some, and all but one.
     count = _count(transform, case.program)
-    return sorted({1, 1 + case.seed % (count - 1), count - 1}) if count > 1 else []
+    for limit in sorted({1, 1 + case.seed % (count - 1), count - 1}) if count > 1 else ():
+        yield limit, transform(case.program, fuel=limit)
 
 
 @law("stopped after any rewrite, the result is valid and means the same")
 def any_fuel(transform: Transform, case: Case) -> list[str]:
     """List the faults of results with too little fuel."""
-    stoppable, found = _stoppable(transform), list[str]()
-    for limit in _amounts(stoppable, case):
-        result = stoppable(case.program, fuel=limit)
+    found: list[str] = []
+    for limit, result in _stopped(_stoppable(transform), case):
         found += [f"with fuel {limit}: {line}\n{result.text()}" for line in _faults(result, case)]
     return found
 
@@ -453,8 +451,7 @@ def no_fuel(transform: Transform, case: Case) -> list[str]:
 def unfinished(transform: Transform, case: Case) -> list[str]:
     """List the claims of unfinished results, and the faults of finished ones."""
     stoppable, found = _stoppable(transform), list[str]()
-    for limit in _amounts(stoppable, case):
-        part = stoppable(case.program, fuel=limit)
+    for limit, part in _stopped(stoppable, case):
         claimed = sorted((part.facts - case.program.facts) & stoppable.establishes)
         found += [f"with fuel {limit} it claims to be {fact!r}" for fact in claimed]
         whole = stoppable(part)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any, Literal, get_args
 
 import torch
@@ -216,10 +217,7 @@ def structure_differences(module: torch.nn.Module, eager: torch.nn.Module) -> li
     >>> structure_differences(torch.nn.Linear(2, 1, bias=False), torch.nn.Linear(2, 1))[0]
     'state_dict keys: missing bias'
     """
-    mine, theirs = structure_of(module), structure_of(eager)
-    return [
-        line for fact in theirs for line in sequence_differences(fact, mine[fact], theirs[fact])
-    ]
+    return fact_differences(structure_of(module), structure_of(eager))
 
 
 def structure_of(module: torch.nn.Module) -> dict[str, list[str]]:
@@ -380,6 +378,18 @@ def groups(keys: Mapping[str, int]) -> list[str]:
     """
     found = grouped([(key, name) for name, key in keys.items()]).values()
     return sorted([" = ".join(names) for names in found if len(names) > 1])
+
+
+def fact_differences(
+    given: Mapping[str, Sequence[str]], expected: Mapping[str, Sequence[str]]
+) -> list[str]:
+    """Return the differences of facts, each a list of texts.
+
+    >>> fact_differences({"ties": ["a = b"]}, {"ties": []})
+    ['ties: invented a = b']
+    """
+    found = (sequence_differences(fact, given[fact], expected[fact]) for fact in expected)
+    return list(chain.from_iterable(found))
 
 
 def sequence_differences(

@@ -251,7 +251,7 @@ def _body_faults(node: Node, target: str) -> Iterator[str]:
 
 def check_boundaries(whole: ProgramIndex) -> Iterator[Finding]:
     """Find boundaries that are outside preserved calls, repeated, used as values, or differ from their pytree."""
-    if {TAKES.name, GIVES.name}.isdisjoint(op.name for op, _, _ in whole.ops.values()):
+    if whole.op_names.isdisjoint((TAKES.name, GIVES.name)):
         return
     program = whole.program
     bodies, places = signatures_of_bodies(program), instance_paths(program)

@@ -15,6 +15,7 @@ from attrs import Factory, define, evolve, frozen
 
 from ..analysis.numbers import SYMBOLIC
 from ..arguments import Body, Items, Record, Ref
+from ..forks import cached_property
 from ..graph import Call, Frame, Get, Graph, Input, Node, Op, Stack
 from ..names import FROM_ROOT
 from ..persistent import derived
@@ -135,6 +136,11 @@ class ProgramIndex:
                 for key, (op, index) in each.ops.items():
                     self.ops.setdefault(key, (op, each, index))
                 todo.extend([callee for _, callee in reversed(each.callees)])
+
+    @cached_property
+    def op_names(self) -> set[str]:
+        """The names of the operators that its nodes call."""
+        return {op.name for op, _, _ in self.ops.values()}
 
     @property
     def main(self) -> GraphIndex:

@@ -360,7 +360,7 @@ def _projection_fault(whole: ProgramIndex, scope: GraphIndex, node: Node) -> str
 
 def check_packed(whole: ProgramIndex) -> Iterator[Finding]:
     """Find operators with an object of a registered pytree type as operand: they could call its methods."""
-    if not any(op.name == PACK.name for op, _, _ in whole.ops.values()):
+    if PACK.name not in whole.op_names:
         return
     for scope in whole.graphs.values():
         for index, node in enumerate(scope.graph.nodes):

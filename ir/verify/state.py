@@ -187,7 +187,7 @@ def check_modules(whole: ProgramIndex) -> Iterator[Finding]:
     """Find modules used as values, call_module of other values, and state or bodies at or below an opaque module."""
     state, found = whole.program.state, instances_of(whole)
     held = set(state.modules)
-    if not held and not any(op.name in CALLS for op, _, _ in whole.ops.values()):
+    if not held and whole.op_names.isdisjoint(CALLS):
         return
     yield from found.findings["opaque-modules"].values()
     for index, stack in whole.main.stacks.values():

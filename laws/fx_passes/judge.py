@@ -31,7 +31,7 @@ from ...lowering.fx import FxPass, Over, from_fx_pass
 from ...lowering.lower import executable
 from ...transforms import eliminate_dead_code, inline, remove_effect_tokens
 from ..evaluate import Meaning, evaluate
-from ..law import Case, Law, Transform
+from ..law import VALUES, Case, Law, Transform
 from ..oracles import memory_differences, value_differences
 from ..purity import seeded
 from ..toy import TensorMachine
@@ -177,7 +177,7 @@ class Judge:
 
     def _effects(self, transform: Transform, case: Case) -> list[str]:
         result = transform(case.program)
-        found = case.differences(case.meaning(result), case.meaning(case.program), "effects")
+        found = case.changes(result, "effects")
         if found or result is case.program or not self.contract.assertions:
             return found
         expected = asserted(case.program, case.calls)
@@ -249,15 +249,12 @@ def _lint(module: torch.fx.GraphModule) -> list[str]:
     return found
 
 
-VALUES = ("outputs", "inputs", "state")
-
-
 # -- runs ------------------------------------------------------------------------------------------------------------------------
 
 
 def _meaning(transform: Transform, case: Case) -> list[str]:
     result = transform(case.program)
-    found = case.differences(case.meaning(result), case.meaning(case.program), *VALUES)
+    found = case.changes(result, *VALUES)
     if not found or not _draws(case.program):
         return found
     (mine, actual), (theirs, expected) = (
