@@ -17,7 +17,7 @@ from ..ir.analysis.digest import digest
 from ..ir.calls.call_graph import module_calls
 from ..ir.graph import Graph
 from ..ir.program import Module, Program
-from ..ir.state import State
+from ..ir.state import State, slot_values
 from ..ir.text import parse
 from ..ir.verify import verify
 from ..transforms import Fuel, Transformation
@@ -353,7 +353,7 @@ def _text(transform: Transform, case: Case) -> list[str]:
         return []
     again = parse(
         text,
-        state={name: result.state[name].value for name in result.state},
+        state=slot_values(result.state),
         allow=result.foreign_operators,
     )
     differs = diff(result, again)

@@ -25,7 +25,7 @@ from ..ir.graph import Graph
 from ..ir.own_operators import tensors_of
 from ..ir.persistent import pmap
 from ..ir.program import Program
-from ..ir.state import same_contents
+from ..ir.state import same_contents, slot_values
 from ..ir.torch_private import FakeTensor, current_modes, mode_stacks, storage_key
 
 
@@ -41,7 +41,7 @@ def changes_in_program(program: Program, action: Callable[[], object]) -> list[s
     >>> changes_in_program(program, lambda: hash(program))
     []
     """
-    state = {name: program.state[name].value for name in program.state}
+    state = slot_values(program.state)
     return changes_by(lambda: _program_facts(program), state, action)
 
 
@@ -111,7 +111,7 @@ def _autocast(device: str) -> tuple[bool, torch.dtype]:
 
 
 def _program_facts(program: Program) -> dict[str, object]:
-    slots = {name: program.state[name].value for name in program.state}
+    slots = slot_values(program.state)
     parts = [
         part
         for graph in map(program.graphs.__getitem__, program.order)

@@ -8,7 +8,6 @@ Check a pass with ``purefx.laws.check_fx_pass``.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping
 from inspect import Parameter, signature
 from types import MappingProxyType
@@ -23,6 +22,7 @@ from torch.fx.passes.infra.pass_base import PassResult
 from ..ir.errors import ArgumentError, FxPassError, UnsupportedProgram
 from ..ir.graph import Call
 from ..ir.importing import import_ep, import_fx
+from ..ir.own_operators import attribute_of
 from ..ir.persistent import grouped
 from ..ir.program import Program
 from ..ir.state import Slot, State, same_value
@@ -108,8 +108,8 @@ def _put_into(graph: torch.fx.Graph, new: torch.fx.GraphModule) -> None:
     for node in new.graph.nodes:
         if node not in known:
             path = str(node.target)
-            if node.op == "get_attr" and owner is not None and _at(owner, path) is None:
-                value = _at(new, path)
+            if node.op == "get_attr" and owner is not None and attribute_of(owner, path) is None:
+                value = attribute_of(new, path)
                 (attach if isinstance(value, torch.Tensor) else setattr)(owner, path, value)
             known[node] = graph.node_copy(node, known.__getitem__)
 
@@ -492,11 +492,7 @@ def _plain(module: Any, made: dict[int, torch.fx.GraphModule]) -> torch.fx.Graph
         for path in {
             str(node.target) for node in graph.nodes if node.op in ("get_attr", "call_module")
         }:
-            inner = _at(module, path)
+            inner = attribute_of(module, path)
             if isinstance(inner, Lowered):
                 setattr(found, path, _plain(inner, made))
     return found
-
-
-def _at(module: Any, path: str) -> Any:
-    return functools.reduce(lambda found, name: getattr(found, name, None), path.split("."), module)

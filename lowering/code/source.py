@@ -15,10 +15,11 @@ from typing import Any
 import torch.fx
 from attrs import Factory, define, frozen
 
-from ...ir.arguments import CONTAINERS, Arg, Body, Items, Record, Ref, children_of
+from ...ir.arguments import CONTAINERS, Arg, Body, Ref, children_of
 from ...ir.errors import UnsupportedProgram
 from ...ir.graph import Call, Frame, Get, Graph, Node, Op
 from ...ir.names import FROM_ROOT, is_identifier, is_plain_path
+from ...ir.text.arguments import bracketed
 from ...ir.torch_private import OpOverload, entry_of, member_of, schema_of, sees_functions
 from ..calls.preserved import PreservedCall
 from ..modules.context import bound_to
@@ -291,6 +292,7 @@ def code_of(arg: Arg, leaf: Callable[[Arg], str]) -> str:
         arg: any argument.
         leaf: returns the code of a reference, a body or a literal.
 
+    >>> from purefx.ir import Items
     >>> code_of(Items([1, (2, "a")]), repr)
     "[1, (2, 'a')]"
     """
@@ -298,18 +300,7 @@ def code_of(arg: Arg, leaf: Callable[[Arg], str]) -> str:
     if kind not in CONTAINERS:
         return leaf(arg)
     parts = [code_of(part, leaf) for part in children_of(arg)]
-    if kind is Record:
-        return (
-            "{"
-            + ", ".join(
-                f"{key}: {value}" for key, value in zip(parts[::2], parts[1::2], strict=True)
-            )
-            + "}"
-        )
-    if kind is slice:
-        return f"slice({', '.join(parts)})"
-    inside = ", ".join(parts)
-    return f"[{inside}]" if kind is Items else f"({inside},)" if len(parts) == 1 else f"({inside})"
+    return f"slice({', '.join(parts)})" if kind is slice else bracketed(kind, parts)
 
 
 @functools.cache
