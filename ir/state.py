@@ -13,7 +13,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from attrs import cmp_using, field, frozen
@@ -211,16 +211,32 @@ def exporter_name(name: str, slot: Slot) -> str:
     )
 
 
+def is_strided(value: object) -> TypeGuard[torch.Tensor]:
+    """Return whether a value is a tensor with strides.
+
+    >>> is_strided(torch.ones(2)), is_strided(torch.ones(2).to_sparse()), is_strided("no tensor")
+    (True, False, False)
+    """
+    return isinstance(value, torch.Tensor) and value.layout is torch.strided
+
+
+def registered_kind(value: object) -> SlotKind:
+    """Return the kind of a tensor that a module registers.
+
+    >>> registered_kind(torch.ones(2)), registered_kind(torch.nn.Parameter(torch.ones(2)))
+    (<SlotKind.BUFFER: 'buffer'>, <SlotKind.PARAMETER: 'parameter'>)
+    """
+    return SlotKind.PARAMETER if isinstance(value, torch.nn.Parameter) else SlotKind.BUFFER
+
+
 def begin_of(value: Any) -> int:
     """Return the offset of a piece of state in its memory, in bytes; 0 for values that are not strided tensors.
 
     >>> begin_of(torch.ones(4)[2:]), begin_of("no tensor")
     (8, 0)
     """
-    strided = (
-        isinstance(value, torch.Tensor) and value.layout is torch.strided and not value.is_nested
-    )
-    offset = int(value.storage_offset()) if strided else 0
+    has_offset = is_strided(value) and not value.is_nested
+    offset = int(value.storage_offset()) if has_offset else 0
     return offset * value.element_size() if offset else 0
 
 

@@ -21,7 +21,7 @@ from .graph import Input, Node, place_of
 from .names import did_you_mean, join, parent_of, way_to
 from .program import Program, state_changed
 from .signature import InputMutation, InputSpec, StateGradient, StateInput, StateMutation, UserInput
-from .state import Slot, SlotKind, describe_tensor, exporter_name, is_plain
+from .state import Slot, describe_tensor, exporter_name, is_plain, registered_kind
 from .tensors import TensorIds
 from .torch_private import FakeTensor
 
@@ -232,6 +232,7 @@ def with_slots(program: Program, added: Mapping[str, Slot]) -> Program:
 
     >>> from purefx.ir import Graph
     >>> program = Program.of({"": Graph((), ())})
+    >>> from purefx.ir import SlotKind
     >>> with_slots(program, {"lin.w": Slot(SlotKind.BUFFER, torch.ones(2), 0, 0)}).state.order
     ('lin.w',)
     """
@@ -362,8 +363,7 @@ def _slot(path: str, value: Any, ids: TensorIds) -> Slot:
             "pass a torch.nn.Parameter, a tensor (a persistent buffer), or a px.ir.Slot of any kind"
         )
         raise TypeError(f"the state {path!r} is a {type(value).__name__}: {advice}")
-    kind = SlotKind.PARAMETER if isinstance(value, torch.nn.Parameter) else SlotKind.BUFFER
-    return ids.slot(value, kind, persistent=True)
+    return ids.slot(value, registered_kind(value), persistent=True)
 
 
 def _check_place(program: Program, path: str, added: Mapping[str, Slot]) -> None:

@@ -14,7 +14,7 @@ import torch
 
 from .errors import UnsupportedProgram
 from .signature import TensorType
-from .state import Slot, SlotKind, State, lazy_bits
+from .state import Slot, SlotKind, State, is_strided, lazy_bits
 from .torch_private import has_fixed_sizes, is_in_level, storage_key
 
 
@@ -26,7 +26,7 @@ def cell_key(value: Any) -> tuple[object, object]:
     (True, True)
     """
     memory = _memory(value)
-    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+    if not is_strided(value):
         return memory, memory
     if value.is_nested:  # it has no sizes
         return id(value), memory
@@ -62,7 +62,7 @@ def _memory(value: Any) -> object:
             f"the state has a tensor of a closed level of torch.func (vmap, grad), of shape {tuple(value.shape)}; return it from "
             "the mapped function, or store it outside of torch.func, and export again"
         )
-    if isinstance(value, torch.Tensor) and value.layout is torch.strided:
+    if is_strided(value):
         return storage_key(value)
     # Each access to a script object may return another Python object, with the same hash.
     return ("script", hash(value)) if isinstance(value, torch.ScriptObject) else id(value)

@@ -15,7 +15,7 @@ import torch
 from ..ir.calls.parts import original, part_names
 from ..ir.persistent import grouped
 from ..ir.program import Program
-from ..ir.state import State
+from ..ir.state import State, is_strided
 from ..ir.tensors import tensors_among
 from ..ir.torch_private import pytree, storage_key
 from .evaluate import Contents, Tolerance, differences, evaluate
@@ -145,11 +145,7 @@ def _memory(program: Program, calls: Sequence[Sequence[Any]]) -> dict[str, int]:
                 (f"{what} {number} of call {call}", getattr(one, "tensor", None))
                 for number, one in enumerate(shown)
             )
-    strided = {
-        name: one
-        for name, one in found.items()
-        if isinstance(one, torch.Tensor) and one.layout is torch.strided
-    }
+    strided = {name: one for name, one in found.items() if is_strided(one)}
     return {name: storage_key(one) for name, one in strided.items() if one.numel()}
 
 

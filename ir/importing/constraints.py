@@ -70,6 +70,16 @@ def read_expression(expr: Any) -> Expr:
     return Apply(op, tuple(read_expression(arg) for arg in expr.args))
 
 
+def tensor_type(value: torch.Tensor) -> TensorType:
+    """Return the type of an argument that is a tensor, fake or not.
+
+    >>> tensor_type(torch.ones(2, 3))
+    TensorType(dtype=torch.float32, shape=(2, 3), device='cpu')
+    """
+    shape = tuple([read_size(size) for size in value.shape])
+    return TensorType(value.dtype, shape, str(device_of(value)))
+
+
 def type_of(value: Any) -> ArgumentType:
     """Return the type of an argument with a fake value.
 
@@ -77,9 +87,7 @@ def type_of(value: Any) -> ArgumentType:
     TensorType(dtype=torch.float32, shape=(2,), device='cpu')
     """
     if isinstance(value, torch.Tensor):
-        return TensorType(
-            value.dtype, tuple([read_size(size) for size in value.shape]), str(device_of(value))
-        )
+        return tensor_type(value)
     if isinstance(value, SYMBOLIC):
         kind = {torch.SymInt: "int", torch.SymFloat: "float", torch.SymBool: "bool"}[type(value)]
         return NumberType(kind, read_size(value) if kind == "int" else None)

@@ -42,7 +42,7 @@ from ..signature import (
     UserInput,
     UserOutput,
 )
-from ..state import Slot, SlotKind, State
+from ..state import Slot, SlotKind, State, registered_kind
 from ..tensors import TensorIds, cell_key, disagreement, value_in
 from ..torch_private import OpOverloadPacket, without_overrides
 from ..validation import EXPORTED, check_identifiers
@@ -180,7 +180,7 @@ def read_state(ep: ExportedProgram) -> State:
     for name, value in saved.items():
         for unsaved in earlier.get(name, ()) if earlier else ():
             slots[unsaved] = numbers.slot(constants[unsaved], SlotKind.BUFFER, persistent=False)
-        usual = SlotKind.PARAMETER if isinstance(value, torch.nn.Parameter) else SlotKind.BUFFER
+        usual = registered_kind(value)
         slots[name] = numbers.slot(value, declared.get(name, (usual,))[0], persistent=True)
     for name, value in constants.items():
         kind, persistent = declared.get(name, (SlotKind.CONSTANT, False))

@@ -16,7 +16,7 @@ from attrs import evolve, frozen
 
 from ..persistent import grouped
 from ..signature import LiteralType
-from ..state import Slot, SlotKind, State, begin_of
+from ..state import Slot, SlotKind, State, begin_of, is_strided
 from .arguments import ARG, CONSTANTS
 from .lexer import Cursor, type_name
 from .syntax import BY_TYPE, Syntax, choice, form, integer, listed, string, words
@@ -227,7 +227,7 @@ def memory_begins(slots: Collection[Slot]) -> dict[int, int]:
 
 
 def _without_contents(value: Any, begin: int) -> TensorFacts | LiteralType | Opaque:
-    if isinstance(value, torch.Tensor) and value.layout is torch.strided and not value.is_nested:
+    if is_strided(value) and not value.is_nested:
         facts = facts_of(value)
         return facts.behind(-begin) if facts.offset else facts
     return LiteralType(value) if type(value) in LITERALS else Opaque(type_name(type(value)))

@@ -15,7 +15,7 @@ from ..graph import Frame, Stack
 from ..names import FROM_ROOT, parent_of, way_to
 from ..own_operators import CALL_GUARDS, CALLS, attribute_of, is_module_call
 from ..signature import StateInput
-from ..state import Slot, SlotKind
+from ..state import Slot, SlotKind, is_strided
 from ..tensors import cell_key, disagreement, value_in
 from ..torch_private import storage_key
 from .calls import held_by, instances_of
@@ -68,7 +68,7 @@ def check_memory(whole: ProgramIndex) -> Iterator[Finding]:
                 f"it is tied to {other!r} (cell {slot.cell}), but they are not one tensor in one storage",
             )
         value = slot.value
-        if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+        if not is_strided(value):
             continue
         key = storage_key(value)
         other, theirs = declared.setdefault(slot.storage, (name, key))

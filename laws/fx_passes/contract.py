@@ -13,10 +13,10 @@ from attrs import evolve, field, frozen
 from attrs.validators import in_
 
 from ...ir.effects.resolved import node_effects
+from ...ir.importing.constraints import tensor_type
 from ...ir.program import Program
-from ...ir.signature import InputMutation, StateInput, StateMutation, TensorType, UserInput
+from ...ir.signature import InputMutation, StateInput, StateMutation, UserInput
 from ...ir.state import State
-from ...ir.torch_private import device_of
 from ..law import Case
 
 Writes = Literal["anywhere", "at the end", "nowhere"]
@@ -202,12 +202,8 @@ def lifted(case: Case) -> Case | None:
     if not all_tensors or _shares_state(program) or not places.keys() >= set(wrote):
         return None
     values = {name: slot.value.detach() for name, slot in slots.items()}
-    types = {
-        name: TensorType(value.dtype, tuple(value.shape), str(device_of(value)))
-        for name, value in values.items()
-    }
     inputs = [
-        UserInput(types[spec.slot], spec.slot) if type(spec) is StateInput else spec
+        UserInput(tensor_type(values[spec.slot]), spec.slot) if type(spec) is StateInput else spec
         for spec in specs
     ]
     outputs = [

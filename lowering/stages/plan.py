@@ -22,7 +22,7 @@ from ...ir.errors import StageError, UnsupportedProgram
 from ...ir.expression import symbols_in
 from ...ir.forks import cached_property
 from ...ir.graph import Graph, Input, Node
-from ...ir.importing.constraints import read_size
+from ...ir.importing.constraints import tensor_type
 from ...ir.meta import EMPTY_META, Meta
 from ...ir.names import FROM_ROOT, Names, is_below
 from ...ir.operators import CLONE, op_of
@@ -44,7 +44,7 @@ from ...ir.signature import (
     UserOutput,
 )
 from ...ir.state import SlotKind, State
-from ...ir.torch_private import FakeTensorMode, device_of, pytree
+from ...ir.torch_private import FakeTensorMode, pytree
 from ...transforms.modes.modes import KEPT, Modes
 from ..lower import lower_unchecked
 
@@ -540,8 +540,6 @@ def _type(meta: Meta) -> ArgumentType:
     if not isinstance(value, torch.Tensor):
         return ObjectType("Tensor")
     try:
-        return TensorType(
-            value.dtype, tuple([read_size(size) for size in value.shape]), str(device_of(value))
-        )
+        return tensor_type(value)
     except UnsupportedProgram:
         return ObjectType("Tensor")  # an inexpressible size is not checked

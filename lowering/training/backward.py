@@ -33,7 +33,7 @@ from ...ir.signature import (
     UserInput,
     UserOutput,
 )
-from ...ir.state import SlotKind
+from ...ir.state import SlotKind, is_strided
 from ...ir.torch_private import device_of
 from ...transforms.inline import inline
 from ...transforms.simplify.dead_code import eliminate_dead_code
@@ -212,7 +212,7 @@ class TrainingPrograms(Uncopied):
 def _strides(formal: Input) -> tuple[int, ...] | None:
     # None if they depend on sizes.
     value = formal.val
-    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+    if not is_strided(value):
         return None
     strides = tuple(value.stride())
     return strides if all(type(stride) is int for stride in strides) else None

@@ -31,7 +31,7 @@ from ...ir.signature import (
     StateInput,
     StateMutation,
 )
-from ...ir.state import Slot, SlotKind, State
+from ...ir.state import Slot, SlotKind, State, registered_kind
 from ...ir.tensors import TensorIds, cell_key
 from ...ir.torch_private import pytree
 from ...ir.verify.findings import short
@@ -162,8 +162,7 @@ def original_of(source: torch.nn.Module | Mapping[str, Any]) -> Original:
             raise NamingError(
                 f"{name!r} is {short(value)}, and only tensors and script objects have names"
             )
-        is_parameter = isinstance(value, torch.nn.Parameter)
-        slots[name] = Slot(SlotKind.PARAMETER if is_parameter else SlotKind.BUFFER, value, 0, 0)
+        slots[name] = Slot(registered_kind(value), value, 0, 0)
     return Original(slots, tells_kinds=False)
 
 

@@ -20,7 +20,7 @@ from ...ir.arguments import Arg, Body, Ref, map_leaves, refs_in
 from ...ir.calls.parts import part_names
 from ...ir.expression import Apply, Sym, symbols_in
 from ...ir.graph import Get, Graph, Input, Node, Op
-from ...ir.importing.constraints import read_size
+from ...ir.importing.constraints import tensor_type
 from ...ir.inference import FakeValues
 from ...ir.meta import without_value
 from ...ir.program import Program
@@ -36,10 +36,10 @@ from ...ir.signature import (
     UserInput,
     UserOutput,
 )
-from ...ir.state import State
+from ...ir.state import State, is_strided
 from ...ir.state_changes import state_uses, without_slots
 from ...ir.tensors import tensors_among
-from ...ir.torch_private import device_of, size_number
+from ...ir.torch_private import size_number
 from ..transformation import observed
 from .search import Search, literals_in
 
@@ -53,11 +53,7 @@ def type_of(value: Any) -> TensorType | None:
     >>> type_of(torch.ones(2, 3))
     TensorType(dtype=torch.float32, shape=(2, 3), device='cpu')
     """
-    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
-        return None
-    return TensorType(
-        value.dtype, tuple([read_size(size) for size in value.shape]), str(device_of(value))
-    )
+    return tensor_type(value) if is_strided(value) else None
 
 
 def without(program: Program, gone: Collection[str]) -> Program | None:
@@ -272,7 +268,7 @@ class Changes:
         return State(state.order, state.slots.update(changed))
 
     def _tensor(self, value: Any) -> Any:
-        if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+        if not is_strided(value):
             return value
         sizes, dtype = [self.size(size) for size in value.shape], self.dtype(value.dtype)
         if sizes == list(value.shape) and dtype is value.dtype:
