@@ -183,6 +183,15 @@ class Node(Value, Displayed):
         return self.do.name if type(self.do) is Op else ""
 
     @property
+    def target(self) -> Any:
+        """The callable of its operator; None without one, and for a call or a read.
+
+        >>> Node("y", Op("toy.neg", target=abs)).target is abs, Node("w", Get("weight")).target
+        (True, None)
+        """
+        return self.do.target if type(self.do) is Op else None
+
+    @property
     def declared(self) -> Effects:
         """The declared effects of its operator; none for a call or a read, whose effects depend on the program.
 
@@ -216,6 +225,15 @@ class Node(Value, Displayed):
             return None
         whole, index = self.args
         return (whole.name, index) if type(whole) is Ref and type(index) is int else None
+
+    @property
+    def item(self) -> tuple[str, int]:
+        """The value and the index of a ``getitem``, as in ``projection``; no name for any other node.
+
+        >>> Node("y", Op("operator.getitem"), (Ref("x"), 1)).item, Node("y", Op("toy.neg")).item
+        (('x', 1), ('', 0))
+        """
+        return self.projection or ("", 0)
 
     @property
     def callees(self) -> list[str]:
@@ -364,6 +382,10 @@ class Graph(Value, Displayed):
         return MappingProxyType(
             {name: (one, *more[name]) if name in more else (one,) for name, one in first.items()}
         )
+
+    def users_of(self, name: str) -> list[Node]:
+        """Return the nodes that use a value, in order."""
+        return [self.by_name[user] for user in self.users.get(name, ())]
 
     @cached_property
     def last_uses(self) -> Mapping[int, tuple[str, ...]]:

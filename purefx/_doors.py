@@ -17,7 +17,6 @@ from purefx.ir.calls.uncertain_names import KNOWN_OBJECTS, LAST_NAME
 from purefx.ir.effects.declared import Effects
 from purefx.ir.errors import CaptureError
 from purefx.ir.forks import new_lock
-from purefx.ir.graph import Op
 from purefx.ir.importing import import_ep
 from purefx.ir.persistent import grouped
 from purefx.ir.program import Program
@@ -259,7 +258,7 @@ def to_ep(
         raise ValueError(f'dialect={dialect!r}: it is None, "TRAINING" or "ATEN"')
     check(program)
     flat = inline(program)
-    if any(type(node.do) is Op and node.do.target is ENTER_AUTOCAST for _, node in flat.nodes()):
+    if any(node.target is ENTER_AUTOCAST for _, node in flat.nodes()):
         flat = regions_to_bodies(flat)  # exported programs have no markers of autocast
     flat = functionalize(lift_state(flat))
     return make_ep(flat, state=state, dialect=dialect, example_inputs=example_inputs)

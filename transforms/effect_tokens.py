@@ -66,7 +66,7 @@ def _tokens(program: Program) -> Tokens:
 
 def _spread(program: Program, graph: Graph, mine: set[str], tokens: Mapping[str, set[str]]) -> None:
     for node in graph.nodes:
-        source, index = node.projection or ("", 0)
+        source, index = node.item
         if source and index in _token_results(program, graph.by_name.get(source), tokens):
             mine.add(node.name)
         for body in node.bodies:
@@ -111,7 +111,7 @@ def _rewritten(program: Program, name: str, tokens: Tokens) -> Graph:
             raise UnsupportedProgram(
                 f"graph {name!r}: the module call {node.name} takes an effect token; do this before outline"
             )
-        source, index = node.projection or ("", 0)
+        source, index = node.item
         if source and (gone := _token_results(program, graph.by_name.get(source), tokens)):
             edit.put(
                 number,
@@ -219,7 +219,7 @@ def _unthreaded(graph: Graph, fuel: Fuel) -> Graph:
     """The token operand of each of these, which replaces its token result."""
     edit = Rewriter(graph)
     for number, node in enumerate(graph.nodes):
-        source, index = node.projection or ("", 0)
+        source, index = node.item
         if _threads(node.do) and fuel.burn("unthread", node.name):
             tokens[node.name], target, *rest = node.args
             count = results[node.name] = _results(target, rest)

@@ -107,7 +107,7 @@ class _Inlining:
 
     def _projected(self, node: Node, level: _Level) -> bool:
         # The parts of a tuple that a replaced call returned are values of the result.
-        name, index = node.projection or ("", 0)
+        name, index = node.item
         whole = level.known.get(name)
         if type(whole) is not tuple:
             return False

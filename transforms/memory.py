@@ -14,7 +14,7 @@ from attrs import frozen
 
 from ..ir.effects.declared import NodeEffects
 from ..ir.effects.resolved import UnionFind, item_of, slot_storage, storages, unpacked_calls
-from ..ir.graph import Get, Graph, Node, Op
+from ..ir.graph import Get, Graph, Node
 from ..ir.inference import agrees, described
 from ..ir.persistent import closure
 from ..ir.program import Program
@@ -151,7 +151,7 @@ def is_view(node: Node) -> bool:
     >>> [is_view(Node("y", op_of(op))) for op in (torch.ops.aten.view.default, torch.ops.aten.reshape.default)]
     [True, False]
     """
-    target = node.do.target if type(node.do) is Op else None
+    target = node.target
     if not isinstance(target, OpOverload):
         return node.projection is not None
     schema = schema_of(target)
@@ -204,7 +204,7 @@ def is_layout_observed(
         users: returns the users of a value.
         is_changed: returns whether anything writes the memory of a value.
 
-    >>> from purefx.ir import Ref
+    >>> from purefx.ir import Op, Ref
     >>> x, y = Node("x", Op("toy.x")), Node("y", Op("aten.view.default"), (Ref("x"), (2,)))
     >>> [is_layout_observed(node, {"x": [y], "y": []}.__getitem__, lambda name: False) for node in (x, y)]
     [True, False]
@@ -290,7 +290,7 @@ def aliased(
         effects_of: returns the effects of a node.
         copies: returns whether a node that may alias an operand allocates memory.
 
-    >>> from purefx.ir import Ref
+    >>> from purefx.ir import Op, Ref
     >>> y = Node("y", Op("toy.view"), (Ref("x"),))
     >>> found = aliased("y", [y], lambda node: NodeEffects(aliases=("x",)), lambda node: False)
     >>> set(found.outside), set(found.owned)

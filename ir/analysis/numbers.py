@@ -88,8 +88,8 @@ def numbers_in(graph: Graph, given: Collection[str] = ()) -> frozenset[str]:
 def _by_operator(node: Node, known: Collection[str]) -> bool:
     if type(node.do) is not Op:
         return False
-    if isinstance(node.do.target, OpOverload):
-        returns = schema_of(node.do.target).returns
+    if isinstance(node.target, OpOverload):
+        returns = schema_of(node.target).returns
         return bool(returns) and all(_kind(part.type) in SCHEMA_KINDS for part in returns)
     refs = node.refs()
     return (

@@ -297,8 +297,7 @@ def unclear_results(graph: Graph, site: CallSite, *, is_root: bool) -> Iterator[
 
 
 def _taken(graph: Graph, call: str, place: int) -> set[str]:
-    users = (graph.by_name[name] for name in graph.users.get(call, ()))
-    return {node.name for node in users if item_of(node) == (call, place)}
+    return {node.name for node in graph.users_of(call) if item_of(node) == (call, place)}
 
 
 def _unclear_arguments(

@@ -256,7 +256,7 @@ def chain_of(program: Program, *, asked_by: str) -> Chain:
                 (node, node.do, outputs, [None] * len(outputs) if several else [node.name])
             )
             continue
-        whole, index = node.projection or ("", 0)
+        whole, index = node.item
         if whole not in numbers:
             raise UnsupportedProgram(
                 f"{asked_by} takes a split program, whose root only calls its parts, but node {node.name} of the root is "

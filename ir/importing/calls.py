@@ -53,7 +53,7 @@ def _without_tracepoints(graph: Graph) -> Graph:
     edit = Rewriter(graph)
     marked: dict[str, tuple[Arg, ...]] = {}
     for node in graph.nodes:
-        whole, index = node.projection or ("", 0)
+        whole, index = node.item
         if node.op_name == TRACEPOINT:
             marked[node.name] = node.args
             edit.erase(node.name)
@@ -69,7 +69,7 @@ def _with_regions_placed(
     moved: dict[str, Stack] = {}
     nodes: list[Node] = []
     for node in graph.nodes:
-        whole, _ = node.projection or ("", 0)
+        whole, _ = node.item
         if node.op_name in REGIONS:
             inner = [
                 (name, part)
@@ -312,7 +312,7 @@ class _Boundaries:
         maker = self.graph.by_name.get(whole)
         if maker is None or not _is_written(maker, index):
             return leaf
-        users = [self.graph.by_name[name] for name in self.graph.users.get(maker.name, ())]
+        users = self.graph.users_of(maker.name)
         first = [node.name for node in users if node.do == item.do and node.args[1:] == (0,)]
         return Ref(first[0]) if first else leaf
 
@@ -334,6 +334,6 @@ class _Boundaries:
 
 
 def _is_written(node: Node, index: Any) -> bool:
-    target = node.do.target if type(node.do) is Op else None
+    target = node.target
     results: Any = schema_of(target).returns if isinstance(target, OpOverload) else ()
     return index < len(results) and str(results[index].name).endswith("_out")

@@ -95,17 +95,15 @@ def returned_operand(graph: Graph, name: str, values: Mapping[str, Any]) -> str 
     'input'
     """
     node, place = _maker(graph, name)
-    if node is None or type(node.do) is not Op or not isinstance(node.do.target, OpOverload):
+    if node is None or not isinstance(node.target, OpOverload):
         return None
-    effects = node.do.effects
+    effects = node.declared
     if effects.writes:
         at = effects.returns[place or 0] if len(effects.returns) > (place or 0) else None
         written = None if at is None else at.find(node.args, node.kwargs)
         return written.name if type(written) is Ref else None
     return (
-        _same(node, node.do.target, place, values)
-        if effects.aliases and not effects.ordered
-        else None
+        _same(node, node.target, place, values) if effects.aliases and not effects.ordered else None
     )
 
 

@@ -115,10 +115,12 @@ def check_operands(whole: ProgramIndex) -> Iterator[Finding]:
             if fault := _misused_literal(whole, node, seen):
                 yield scope.at(index, fault)
         for name, literal in _returned_literals(whole, scope):
-            for user in scope.graph.users.get(name, ()):
-                node = scope.graph.by_name[user].using({name: literal})
+            for user in scope.graph.users_of(name):
+                node = user.using({name: literal})
                 if fault := fault_of(node) or _misused_literal(whole, node, seen):
-                    yield scope.at(scope.graph.position[user], f"a call returns a literal: {fault}")
+                    yield scope.at(
+                        scope.graph.position[node.name], f"a call returns a literal: {fault}"
+                    )
 
 
 def _returned_literals(whole: ProgramIndex, scope: GraphIndex) -> Iterator[tuple[str, Arg]]:
@@ -147,7 +149,7 @@ def _misused_literal(whole: ProgramIndex, call: Node, seen: set[str]) -> str | N
             continue
         seen.add(key)
         for _, node in scope.projections:  # an item of a tuple may be a literal too
-            source, item = node.projection or ("", 0)
+            source, item = node.item
             items: Any = passed.get(source)
             is_there = isinstance(items, tuple) and -len(items) <= item < len(items)
             if is_there and type(items[item]) is not Ref:
@@ -221,7 +223,7 @@ def fault_of(node: Node) -> str | None:
     >>> fault_of(Node("y", Op("aten.relu.default", target=torch.ops.aten.relu.default), ("text",)))
     "aten.relu.default takes Tensor as 'self', not the str 'text'"
     """
-    target: Any = node.do.target if type(node.do) is Op else None
+    target = node.target
     if isinstance(target, BuiltinFunctionType):
         return _unbound(target, node)
     if not isinstance(target, OpOverload):
@@ -327,8 +329,7 @@ def check_results(whole: ProgramIndex) -> Iterator[Finding]:
             else ()
         )
         for index, node in enumerate(scope.graph.nodes) if tuples else ():
-            is_operator = type(node.do) is Op and isinstance(node.do.target, OpOverload)
-            if is_operator or type(node.do) is Call:
+            if isinstance(node.target, OpOverload) or type(node.do) is Call:
                 for name in [name for name in node.refs() if name in tuples]:
                     yield scope.at(
                         index, f"it uses {name!r}, which has several results, as one value"

@@ -19,7 +19,7 @@ import torch
 from ...ir.arguments import Arg, Body, Ref
 from ...ir.callables import Method, op_name
 from ...ir.errors import ArgumentError, UnsupportedProgram
-from ...ir.graph import Get, Graph, Node, Op, place_of
+from ...ir.graph import Get, Graph, Node, place_of
 from ...ir.inference import FakeValues
 from ...ir.names import Names, is_identifier
 from ...ir.own_operators import is_boundary
@@ -256,8 +256,7 @@ def _node(node: Node, leaf: Callable[[Arg], str]) -> str:
     name = f", {node.name!r}" if is_identifier(node.name) else ""
     if type(node.do) is Get:
         return f'graph.create_node("get_attr", {node.do.slot!r}, (), {{}}{name})'
-    assert type(node.do) is Op
-    method = node.do.target if isinstance(node.do.target, Method) else None
+    method = node.target if isinstance(node.target, Method) else None
     kind, target = (
         ("call_function", target_code(node))
         if method is None
@@ -354,8 +353,7 @@ def target_code(node: Node) -> str:
     >>> target_code(Node("y", op_of(torch.ops.aten.add.Tensor)))
     'torch.ops.aten.add.Tensor'
     """
-    assert type(node.do) is Op
-    target, name = node.do.target, node.do.name
+    target, name = node.target, node.op_name
     known = isinstance(target, OpOverload) or name.startswith("higher_order.")
     code = f"torch.ops.{name}" if known else name
     if (

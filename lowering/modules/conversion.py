@@ -38,13 +38,9 @@ def written_mode(node: Node) -> bool | None:
     >>> [written_mode(Node("y", dropout, (Ref("x"), p, train))) for p, train in ((0.5, True), (0.5, False), (0.0, True))]
     [True, False, None]
     """
-    if (
-        type(node.do) is not Op
-        or not isinstance(node.do.target, OpOverload)
-        or "backward" in node.do.name
-    ):
+    if not isinstance(node.target, OpOverload) or "backward" in node.op_name:
         return None
-    arguments = {**dict(zip(_names(node.do.target), node.args, strict=False)), **dict(node.kwargs)}
+    arguments = {**dict(zip(_names(node.target), node.args, strict=False)), **dict(node.kwargs)}
     rate = next((arguments[name] for name in RATES if name in arguments), None)
     if (
         rate == 0 or arguments.get("running_mean", 0) is None

@@ -64,8 +64,7 @@ def check_target(node: Node) -> Any:
     Raises:
         UnsupportedProgram: it has no callable, or a user function.
     """
-    assert type(node.do) is Op
-    target: Any = node.do.target
+    target = node.target
     known = (
         isinstance(target, OPERATORS)
         or str(getattr(target, "__module__", "")).partition(".")[0] in MODULES

@@ -152,7 +152,7 @@ def _moved_node(node: Node, devices: Devices, meta: Meta) -> Node:
     args, kwargs = devices.argument(node.args), devices.argument(node.kwargs)
     if node.op_name in WITH_DEVICE_TYPE and type(args[0]) is str:
         args = (_autocast_device(node.name, args[0], devices), *args[1:])
-    elif type(node.do) is Op and _makes_tensors(node.do.target):
+    elif type(node.do) is Op and _makes_tensors(node.target):
         # The default device is the CPU, the only one with pinned memory.
         known = dict(kwargs)
         if known.get("device") is None and devices[CPU] is not CPU:

@@ -523,7 +523,7 @@ def _is_plain(program: Program, graph: Graph, node: Node, mode: Mode) -> bool:
     inner = program.graphs[body]
     operands = len(node.args) - BODY_AT[node.op_name] - 1
     return (
-        all(graph.by_name[user].projection for user in graph.users.get(node.name, ()))
+        all(user.projection for user in graph.users_of(node.name))
         and not (node.stack and any(type(one.do) is not Op for one in inner.nodes))
         and type(inner.output) is tuple
         and len(inner.inputs) == operands

@@ -17,7 +17,7 @@ from attrs import field, frozen
 from ...ir.arguments import Arg, Ref, thawed
 from ...ir.calls.parts import part_names
 from ...ir.errors import PartitionError
-from ...ir.graph import Get, Graph, Node, Op, common_prefix
+from ...ir.graph import Get, Graph, Node, common_prefix
 from ...ir.names import did_you_mean
 from ...ir.program import Program
 from ...ir.state import SlotKind
@@ -346,9 +346,7 @@ def _flops(graph: Graph) -> list[float]:
 
     for node in graph.nodes:
         counter = FlopCounterMode(display=False)
-        target: Any = (
-            node.do.target if type(node.do) is Op and node.do.name.startswith("aten.") else None
-        )
+        target = node.target if node.op_name.startswith("aten.") else None
         if isinstance(target, OpOverload) and node.refs():
             with contextlib.suppress(Exception), torch.no_grad(), counter:
                 args, kwargs = (

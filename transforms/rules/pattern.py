@@ -659,9 +659,6 @@ class Through:
     def __call__(self, value: Any) -> Any:
         """Apply the same views and casts to another value."""
         for node in reversed(self.nodes):
-            assert type(node.do) is Op
             args = [self.value(arg) for arg in node.args[1:]]
-            value = cast("Any", node.do.target)(
-                value, *args, **{key: self.value(arg) for key, arg in node.kwargs}
-            )
+            value = node.target(value, *args, **{key: self.value(arg) for key, arg in node.kwargs})
         return value

@@ -94,7 +94,7 @@ class Liveness:
 
     def _item(self, graph: str, node: Node) -> tuple[Node, int] | None:
         # The call that a node projects, and the number of the result.
-        whole, index = node.projection or ("", 0)
+        whole, index = node.item
         call = self.program.graphs[graph].by_name.get(whole)
         if call is None or type(call.do) is not Call:
             return None
@@ -316,18 +316,14 @@ class _Sweep:
         edit.put(number, call)
         width = len(self.program.graphs[body].results)
         for node in items:
-            place = (node.projection or ("", 0))[1] % width
+            place = node.item[1] % width
             edit.put(
                 edit.position[node.name], node.evolve(args=(Ref(call.name), left.index(place)))
             )
 
     def _items(self, call: str) -> list[Node]:
-        users = [
-            self.graph.by_name[user]
-            for user in self.graph.users.get(call, ())
-            if user in self.needed
-        ]
-        return [node for node in users if node.projection is not None]
+        users = self.graph.users_of(call)
+        return [node for node in users if node.name in self.needed and node.projection is not None]
 
 
 def _meta_of_some(meta: Meta, left: list[int], *, one: bool) -> Meta:

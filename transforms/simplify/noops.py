@@ -18,7 +18,7 @@ from attrs import evolve, frozen
 from ...ir.arguments import Arg, Ref
 from ...ir.effects.declared import NodeEffects
 from ...ir.effects.resolved import program_effects
-from ...ir.graph import Get, Graph, Node, Op
+from ...ir.graph import Get, Graph, Node
 from ...ir.inference import Border, borders_of, values_of
 from ...ir.own_operators import is_boundary
 from ...ir.program import Program
@@ -139,7 +139,7 @@ class _Walk:
 
     def _step(self, node: Node) -> _Step | None:
         # The node, if it returns its operand at the recorded values.
-        target: Any = node.do.target if type(node.do) is Op else None
+        target = node.target
         if not isinstance(target, OpOverload) or not computes(self.memory.effects[node.name]):
             return None
         rule = RULES.get(str(target))
@@ -153,8 +153,7 @@ class _Walk:
         return step if rule(step) else None
 
     def _holds_at_borders(self, node: Node, step: _Step) -> bool:
-        assert type(node.do) is Op
-        rule = RULES[str(node.do.target)]
+        rule = RULES[str(node.target)]
         if rule is _drops_nothing:  # it reads no values
             return True
         return all(rule(step.at(border, node.name)) for border in self.borders)
@@ -162,21 +161,21 @@ class _Walk:
     def is_fresh(self, name: str) -> bool:
         """Return whether a value is the result of an operator that allocates memory, in the layout of that operator."""
         node = self.graph.by_name.get(self.known.get(name, Ref(name)).name)
-        if node is None or type(node.do) is not Op or not isinstance(node.do.target, OpOverload):
+        if node is None or not isinstance(node.target, OpOverload):
             return False
         effect = self.memory.effects[node.name]
         return (
             not effect.aliases
             and not effect.writes
-            and node.do.name.startswith("aten.")
-            and "empty" not in node.do.name
+            and node.op_name.startswith("aten.")
+            and "empty" not in node.op_name
         )
 
     def _is_unseen(self, name: str, source: str) -> bool:
         memory = self.memory
         if memory.is_written(name) or memory.is_written(source):
             return False
-        if any(is_boundary(self.graph.by_name[user]) for user in self.graph.users.get(name, ())):
+        if any(map(is_boundary, self.graph.users_of(name))):
             return False
         if name not in memory.given:
             return True

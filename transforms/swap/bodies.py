@@ -27,7 +27,7 @@ from ...ir.own_operators import CALL_MODULE, GIVES, PACK, TAKES, UNPACK, attribu
 from ...ir.program import Module, Program
 from ...ir.rewriter import Relocation
 from ...ir.signature import UserInput, UserOutput
-from ...ir.state import Slot, SlotKind, State, describe_tensor
+from ...ir.state import Slot, State, describe_tensor, registered_kind
 from ...ir.tensors import TensorIds
 from ...ir.verify import check
 from ..pipeline import transform
@@ -76,12 +76,7 @@ def replaced_slot(
         raise SwapError(
             f"{prefix}, which is {mine[0]} {mine[1]}, and its replacement has {theirs[0]} {theirs[1]} there"
         )
-    return Slot(
-        SlotKind.PARAMETER if isinstance(value, torch.nn.Parameter) else SlotKind.BUFFER,
-        value,
-        0,
-        0,
-    )
+    return Slot(registered_kind(value), value, 0, 0)
 
 
 def new_state(state: State, arrivals: Mapping[str, Mapping[str, Slot]]) -> State:
@@ -285,7 +280,7 @@ class Rewriting:
         if self.decision.key is None:
             return self.graph
         for node in self.graph.nodes:
-            name, index = node.projection or ("", 0)
+            name, index = node.item
             if node.name in self.decision.swaps:
                 self._swap(node, self.decision.swaps[node.name])
             elif name in self.results:
@@ -334,7 +329,7 @@ class Rewriting:
         )
         if convention.single:
             return found | {convention.outputs[0]: node}
-        users = [self.graph.by_name[name] for name in self.graph.users.get(node.name, ())]
+        users = self.graph.users_of(node.name)
         parts = {
             user.projection[1]: user for user in reversed(users) if user.projection is not None
         }

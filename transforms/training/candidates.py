@@ -133,9 +133,8 @@ class Table:
 
     def _is_several(self, node: Node) -> bool:
         # Whether it is several values in one; if its type is unknown, its users tell.
-        users = self.graph.users.get(node.name, ())
         unpacked_calls = "val" not in node.meta and any(
-            self.graph.by_name[user].projection is not None for user in users
+            user.projection is not None for user in self.graph.users_of(node.name)
         )
         return unpacked_calls or isinstance(node.val, tuple | list)
 
