@@ -370,6 +370,11 @@ class Graph(Value, Displayed):
         """The number of each node, by name."""
         return MappingProxyType({node.name: number for number, node in enumerate(self.nodes)})
 
+    @property
+    def input_names(self) -> list[str]:
+        """The names of the inputs, in order."""
+        return [formal.name for formal in self.inputs]
+
     @cached_property
     def users(self) -> Mapping[str, tuple[str, ...]]:
         """The names of the users of each value, in order; unused values are left out."""

@@ -128,7 +128,7 @@ def _lost(before: Program, after: Program, left: frozenset[Origin]) -> Iterator[
         for one in _same(node)
         if one.op == node.do.name
     }
-    inputs = {formal.name for formal in before.main.inputs}
+    inputs = set(before.main.input_names)
     for node in before.main.nodes:
         for name in node.refs() if origin_of(node.meta) in left - kept else ():
             if name not in inputs and origins[name] is not None and origins[name] not in left:

@@ -62,7 +62,7 @@ def canonical(program: Program) -> Program:
 
 
 def _names(graph: Graph) -> list[str]:
-    return [*(formal.name for formal in graph.inputs), *(node.name for node in graph.nodes)]
+    return [*graph.input_names, *(node.name for node in graph.nodes)]
 
 
 def _with_names(

@@ -62,7 +62,7 @@ class _Inlining:
         self.program = program
         self.into = into
         self.join = join if graph is program.main else nested
-        self.names = Names(formal.name for formal in graph.inputs)
+        self.names = Names(graph.input_names)
         self.outermost = _Level(
             iter(graph.nodes), {}, Relocation(partial(self.join, "")), None, graph.output
         )

@@ -131,7 +131,7 @@ class Memory:
         return self.sets.find(name) in self.outside
 
     def _keys_outside(self) -> Iterable[object]:
-        yield from [formal.name for formal in self.graph.inputs]
+        yield from self.graph.input_names
         for effect in self.effects.values():
             yield from [
                 slot_storage(self.program, slot)

@@ -216,7 +216,7 @@ def _behind(
     if origin is not None and not called:
         return []
     if node is None:  # an input of a body: follow the arguments of the callers
-        place = [formal.name for formal in here.inputs].index(name)
+        place = here.input_names.index(name)
         calls = [
             (where, caller) for where in program.order for caller in program.graphs[where].callers
         ]

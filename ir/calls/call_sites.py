@@ -304,7 +304,7 @@ def _unclear_arguments(
     graph: Graph, site: CallSite, later: Mapping[str, list[str]], *, is_root: bool
 ) -> Iterator[str]:
     # One level up, an input of the caller that its boundary returns is ambiguous as well.
-    inputs = set[str]() if is_root else {formal.name for formal in graph.inputs}
+    inputs = set[str]() if is_root else set(graph.input_names)
     boundaries = [node for node in graph.nodes if node.do == GIVES and not node.stack]
     for name in site.through:
         returned = any(Ref(name) in node.args for node in boundaries)

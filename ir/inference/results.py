@@ -160,7 +160,7 @@ def returned_input(
         if type(maker.do) is Call:
             # The meta of a shared body may come from another call; the operands of this call are precise.
             body = program.graphs[maker.do.graph]
-            passed = dict(zip([formal.name for formal in body.inputs], maker.args, strict=True))
+            passed = dict(zip(body.input_names, maker.args, strict=True))
             operands = {
                 formal: values[arg.name]
                 for formal, arg in passed.items()

@@ -332,7 +332,7 @@ def crossing(program: Program) -> tuple[tuple[Part, ...], dict[tuple[int, int], 
     ((), {(0, 1): ['x']})
     """
     main, found = program.main, parts(program)
-    home = dict.fromkeys([formal.name for formal in main.inputs], 0)
+    home = dict.fromkeys(main.input_names, 0)
     number_of = {part.node.name: number for number, part in enumerate(found, 1)}
     arrows: dict[tuple[int, int], dict[str, None]] = {}
     for node in main.nodes:

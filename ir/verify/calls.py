@@ -131,7 +131,7 @@ def origins(whole: ProgramIndex, scope: GraphIndex, arg: Any) -> Iterator[Any]:
         seen.add((scope.name, arg.name))
         node = scope.graph.by_name.get(arg.name)
         if node is None:
-            names = [formal.name for formal in scope.graph.inputs]
+            names = scope.graph.input_names
             passed = _callers(whole).get(scope.name, [])
             todo.extend((caller, call.args[names.index(arg.name)]) for caller, call in passed)
             if not passed:

@@ -85,7 +85,7 @@ class Contract:
     def _conditions(self, program: Program) -> Iterator[tuple[str, object]]:
         outputs, formals = (
             list(program.main.output_refs()),
-            {formal.name for formal in program.main.inputs},
+            set(program.main.input_names),
         )
         kinds = [type(spec) for spec in program.signature.outputs]
         yield (

@@ -96,7 +96,7 @@ class LoweredInterpreter(Lowered, InterpreterModule):
             self.__dict__.setdefault("graph", graph)
             return made
         if name == "arg_names":
-            return [formal.name for formal in self.purefx_place.body.graph.inputs]
+            return self.purefx_place.body.graph.input_names
         if name == "_ty":
             return self.purefx_place.type_name
         if name == "code":

@@ -300,7 +300,7 @@ class LoweredModule(Lowered, torch.fx.GraphModule):
         if name == "graph_module":
             return self  # as in InterpreterModule
         if name == "arg_names":
-            return [formal.name for formal in self.purefx_place.body.graph.inputs]
+            return self.purefx_place.body.graph.input_names
         return torch.nn.Module.__getattr__(self, name)
 
     @property

@@ -209,7 +209,7 @@ def _check_call(context: LoweringContext, use: ExternalUse, value: Any) -> None:
     )
     for why in unclear_results(caller, site, is_root=caller is program.main):
         _refuse(path, f"{why}, so a replacement needs through=")
-    inputs = set() if caller is program.main else {formal.name for formal in caller.inputs}
+    inputs = set() if caller is program.main else set(caller.input_names)
     for name, uses in uses_of_passed(caller, site).items():
         if uses or name in inputs:
             _refuse(
@@ -262,7 +262,7 @@ def _check_interface(site: CallSite, value: Any, *, is_same: bool) -> None:
 def _check_flat(context: LoweringContext, site: CallSite, value: Any, again: str) -> None:
     # Bodies accept the tensors that the module used, by position; other arguments of the original are unknown.
     graph = context.program.graphs[site.call.graph]
-    names, more = [formal.name for formal in graph.inputs], _optional(value, len(graph.inputs))
+    names, more = graph.input_names, _optional(value, len(graph.inputs))
     if len(names) > 1 or type(graph.output) is tuple:
         results = f"{len(graph.output)} values" if type(graph.output) is tuple else "1 value"
         why = f"its body takes ({', '.join(names)}) and returns {results}, maybe not in the order of its arguments and results"

@@ -191,7 +191,7 @@ def without_unused(program: Program, *, only: Collection[str] | None = None) -> 
     kept = {
         *used,
         *mutated,
-        *([] if only is None else {formal.name for formal in graph.inputs} - set(only)),
+        *([] if only is None else set(graph.input_names) - set(only)),
     }
     pairs = [pair for pair in program.inputs if pair[0].name in kept]
     if len(pairs) < len(graph.inputs):

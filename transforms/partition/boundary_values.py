@@ -292,7 +292,7 @@ def _movable(whole: Program, part_of: list[int]) -> tuple[dict[str, int], set[in
             free.add(node.name)
         written.update(memory.find(name) for name in effect.writes)
     home: dict[str, int] = {}
-    formals = {formal.name for formal in graph.inputs}
+    formals = set(graph.input_names)
     for node, part in zip(graph.nodes, part_of, strict=True):
         if node.name in free and all(
             name in home or name in formals for name in node.refs() if name in numbers

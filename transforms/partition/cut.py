@@ -183,9 +183,7 @@ def outlined_inside(program: Program) -> Program:
     made = outline(inline(program))
     graphs = {name: made.graphs[name] for name in made.order}
     chunks = _chunks(made.main)
-    rank = {
-        name: number for number, name in enumerate([formal.name for formal in made.main.inputs])
-    }
+    rank = {name: number for number, name in enumerate(made.main.input_names)}
     ids, names = Names(made.graphs), Names([*rank, *(node.name for node in made.main.nodes)])
     nodes: list[Node] = []
     for part in parts(program):
@@ -280,7 +278,7 @@ def cut(program: Program, placing: Placing, *, reserved: Iterable[str] = ()) -> 
     for node, part in zip(graph.nodes, part_of.values(), strict=True):
         bodies[part].nodes.append(node)
     # The part that computes each value, -1 for the inputs of the root; parts in order, so that the order of nodes does not count.
-    home = dict.fromkeys([formal.name for formal in graph.inputs], -1)
+    home = dict.fromkeys(graph.input_names, -1)
     home.update((node.name, part) for part, body in enumerate(bodies) for node in body.nodes)
     names, metas = Names([*reserved, *home]), graph.metas
     _record_crossings(graph, bodies, home, first)

@@ -90,7 +90,7 @@ class Liveness:
                 self.fixed.add(body)
                 self._todo.append((self._enter, body))
                 inner = self.program.graphs[body]
-                self._need(body, [*inner.output_refs(), *[formal.name for formal in inner.inputs]])
+                self._need(body, [*inner.output_refs(), *inner.input_names])
 
     def _item(self, graph: str, node: Node) -> tuple[Node, int] | None:
         # The call that a node projects, and the number of the result.

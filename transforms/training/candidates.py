@@ -123,7 +123,7 @@ class Table:
     @cached_property
     def free(self) -> frozenset[str]:
         """The inputs and reads that the backward can use directly: the forward does not change their memory."""
-        names = [*[formal.name for formal in self.graph.inputs], *self.graph.reads]
+        names = [*self.graph.input_names, *self.graph.reads]
         return frozenset([name for name in names if not self._changes(name)])
 
     def _changes(self, name: str) -> bool:
