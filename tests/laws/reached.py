@@ -12,7 +12,7 @@ from purefx.laws.tiers import Tier
 Reached = Callable[[px.Program], bool]
 
 
-LEAST: dict[Tier, int] = {"toy": 20, "aten": 25, "modules": 2}
+LEAST: dict[Tier, int] = {"toy": 20, "aten": 20, "modules": 2}
 """In how many programs it must be."""
 
 
