@@ -8,9 +8,6 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-import torch
-from torch.utils import _pytree as pytree
-
 import purefx as px
 from purefx.ir.effects.registered import effects_of
 from purefx.laws.tiers import examples_of, share
@@ -91,7 +88,7 @@ def in_both() -> tuple[list[Programs], list[str], list[Any], list[Any]]:
     drawn: list[Programs] = examples_of(talking_programs(steps=12), share(8), 1)
     fresh = [str(op) for op in operators() if effects_of(op).sends]
     shares, ran = both(
-        ("tests.communication.test_two_processes:sharing", [fresh, fresh]),
+        ("tests.communication.sharing:sharing", [fresh, fresh]),
         ("tests.communication.pair:run_texts", drawn_jobs(drawn)),
     )
     return drawn, fresh, shares, ran
@@ -109,45 +106,6 @@ def test_both_processes_stay_in_step() -> None:
 
 
 # -- the memory of collectives ---------------------------------------------------------------------------------------------------
-
-
-VALUES: dict[str, Any] = {
-    "reduce_op": "sum", "reduceOp": "sum", "group_name": "0", "pg_name": "0", "group_size": 2, "tag": "", "ranks": [0, 1],
-    "src": 0, "output_split_sizes": [2, 2], "input_split_sizes": [2, 2], "gather_dim": 0, "shard_dim": 1, "seq_dim": 0,
-}  # fmt: skip
-
-
-def sharing(names: list[str]) -> list[tuple[str, bool]]:
-    """Return for each operator whether a result of it shares memory with an operand."""
-    operators()
-    return [(name, _shares(name)) for name in names]
-
-
-def _shares(name: str) -> bool:
-    space, _, short = name.partition(".")
-    target: Any = getattr(getattr(torch.ops, space), short.removesuffix(".default")).default
-    kinds = [(argument.name, str(argument.type)) for argument in target._schema.arguments]
-    args = [
-        [torch.ones(4, 4), torch.ones(4, 4)]
-        if kind == "List[Tensor]"
-        else torch.ones(4, 4)
-        if kind == "Tensor"
-        else VALUES[name]
-        for name, kind in kinds
-    ]
-    given = target(*args)
-    mine, theirs = _memory(given), _memory(args)
-    for one in pytree.tree_leaves(given):
-        torch.ops._c10d_functional.wait_tensor(one)
-    return not mine.isdisjoint(theirs)
-
-
-def _memory(values: Any) -> set[int]:
-    return {
-        one.untyped_storage().data_ptr()
-        for one in pytree.tree_leaves(values)
-        if isinstance(one, torch.Tensor)
-    }
 
 
 def test_the_results_of_collectives_share_no_memory_with_their_operands() -> None:

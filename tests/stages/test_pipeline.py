@@ -17,16 +17,15 @@ ROOT = Path(__file__).parents[2]
 
 
 WORLDS = [
-    pytest.param(2, ["llama"], marks=pytest.mark.deep),
-    pytest.param(3, ["qwen3"], marks=pytest.mark.deep),
-    (3, ["llama", "gemma2"]),
+    (2, ["llama", "gemma2"]),
+    pytest.param(3, [*pipeline.MODELS], marks=pytest.mark.deep),
 ]
 """Numbers of processes, with their models: three have a first, a middle and a last stage; two have no other."""
 
 
 @pytest.mark.slow
 @pytest.mark.models
-@pytest.mark.parametrize(("processes", "models"), WORLDS, ids=["two", "three, qwen3", "three"])
+@pytest.mark.parametrize(("processes", "models"), WORLDS, ids=["two", "three"])
 def test_processes_train_as_eager(processes: int, models: list[str]) -> None:
     """Llama, Qwen3 and Gemma2, which ties its embeddings; GPipe and 1F1B, forward and training."""
     works = f"works({models!r}, {processes}, {processes})"
