@@ -29,7 +29,7 @@ from purefx.laws.tiers import share
 
 aten: Any = torch.ops.aten
 EXAMPLES = share(6)
-MANY = share(40)
+MANY = share(30)
 """So many show every mistake."""
 
 
@@ -242,6 +242,7 @@ def test_merged_draws_are_found_and_draws_that_change_places_are_not() -> None:
             CSEPass(),
             contract=contract,
             around=[(lambda x: torch.rand_like(x) - torch.rand_like(x), (torch.ones(2),))],
+            examples=share(30),
         )
 
     def reordered(module: torch.fx.GraphModule) -> None:

@@ -13,7 +13,7 @@ from purefx.laws.checking import WrongQuestion
 from purefx.laws.fx_passes import ANYTHING, INFERENCE, POINTWISE, Contract, survey_pass
 from purefx.laws.fx_passes.around import cases_around, seeds_of
 from purefx.laws.law import Case
-from purefx.laws.tiers import examples_of
+from purefx.laws.tiers import examples_of, share
 from tests.models import exported, names, parent
 
 pytest_plugins = ["pytester"]
@@ -105,8 +105,8 @@ def test_a_mistake_that_hardly_any_drawn_program_shows_is_found_and_small() -> N
         without_double_negation,
         contract=ANYTHING.without("aliasing"),
         around=around,
-        examples=40,
-        seconds=1.0,
+        examples=share(30),
+        seconds=0.5,
     )
     assert report.changed > report.drawn // 3
     found = {each.law: each for each in report.findings}
@@ -114,7 +114,9 @@ def test_a_mistake_that_hardly_any_drawn_program_shows_is_found_and_small() -> N
     assert len(names(found["meaning"].program)) <= 4
     assert "around the examples" in found["meaning"].error.__notes__[0]
     assert (
-        survey_pass(without_double_negation, contract=INFERENCE, around=around, examples=30).wrong
+        survey_pass(
+            without_double_negation, contract=INFERENCE, around=around, examples=share(12)
+        ).wrong
         == 0
     )
 

@@ -16,6 +16,7 @@ from purefx.laws.rules.checking import Once
 from purefx.laws.rules.instances import Operand, instance_of
 from purefx.laws.tiers import share
 from purefx.transforms.rules import legality
+from tests.tables import in_turns
 from tests.transforms.rulesets import OF_RESULTS
 from tests.transforms.test_rules import of
 from tests.transforms.test_rules_several import is_float, is_matrix
@@ -47,8 +48,7 @@ def test_a_rule_that_keeps_a_viewed_value_keeps_the_laws(name: str) -> None:
     assert check_rule(KEPT_RULES[name], laws=OF_RESULTS, examples=share(4)).changed >= 2
 
 
-@pytest.mark.parametrize("law", ["meaning", "memory"])
-@pytest.mark.parametrize("name", KEPT_RULES)
+@in_turns(name=list(KEPT_RULES), law=("meaning", "memory"))
 def test_the_laws_find_a_legality_that_forgets_kept_values(
     name: str, law: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -66,16 +66,25 @@ STAGES: dict[str, Callable[[px.Program], px.Program]] = {
 }
 
 
+CHOSEN = {
+    "flat": slice(None),
+    "tree": slice(0, None, 2),
+    "tree of shared bodies": slice(1, None, 2),
+}
+"""The programs of each stage: those that are trees are alike."""
+
+
 @pytest.mark.parametrize("stage", STAGES)
 def test_values_of_generated_programs(stage: str) -> None:
-    counts = []
-    for seed, (program, _) in enumerate(drawn()):
+    counts: list[int] = []
+    chosen = drawn()[CHOSEN[stage]]
+    for seed, (program, _) in enumerate(chosen):
         try:
             staged = STAGES[stage](program)
         except px.errors.UnsupportedProgram:
             continue
         counts.append(assert_lazy_values_are_those_of_a_run(staged, seed))
-    assert sum(map(bool, counts)) > 10
+    assert sum(map(bool, counts)) > len(chosen) // 2
 
 
 class Twice(nn.Module):

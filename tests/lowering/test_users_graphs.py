@@ -35,8 +35,7 @@ def test_class_names_and_text(to: str, capfd: pytest.CaptureFixture[str]) -> Non
     assert "def forward" in capfd.readouterr().out
 
 
-@EACH
-@pytest.mark.parametrize("form", FORMS)
+@in_turns(form=FORMS, to=KINDS)
 def test_every_node_of_every_graph_has_a_value(to: str, form: str) -> None:
     """meta["val"] everywhere but on outputs, in the graphs of later calls too; and what else torch has in such a module."""
     module = lowered(mixed(form)[1], to)

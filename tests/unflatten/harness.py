@@ -49,6 +49,8 @@ class Case:
     """The ways (a part of their names) in which a value crosses that only our own module can give: swapping it is refused."""
     passes: tuple[str, ...] = ()
     """The ways in which preserved modules return what they are given, and the program uses that: swapping them is refused."""
+    deep: bool = False
+    """Whether only `make deep` asks it."""
     refused: tuple[str, str] | None = None
     """The ways (a part of their names) in which the exporter refuses, and what it says, as a regular expression."""
 
@@ -60,7 +62,7 @@ class Case:
         """
         ordinary = self.crosses is None and not self.passes
         chosen = (WAYS[0],) if number % 3 else (WAYS[0], WAYS[1 + number // 3 % 3])
-        deep = [pytest.mark.deep] if way not in chosen and ordinary else []
+        deep = [pytest.mark.deep] if self.deep or (way not in chosen and ordinary) else []
         return [*deep, *([pytest.mark.slow] if "strict" in way else [])]
 
     @property

@@ -99,7 +99,9 @@ REFUSED: dict[Any, tuple[str, str]] = {
     Flex: ("saved", "Failed serializing node flex_attention"),
 }
 
-for kind in (Cond, Map, Scan, While, NoGrad, Autocast, Flex, Nested, Asserts, Item, Unbacked):
+KINDS = (Cond, Map, Scan, While, NoGrad, Autocast, Flex, Nested, Asserts, Item, Unbacked)
+
+for place, kind in enumerate(KINDS):
     for preserve in ((), ("a",)):
 
         class Calls(nn.Module):
@@ -120,6 +122,8 @@ for kind in (Cond, Map, Scan, While, NoGrad, Autocast, Flex, Nested, Asserts, It
         CASES.add(
             *calls,
             preserve=preserve,
+            deep=bool(preserve)
+            == bool(place % 2),  # each is asked with a preserved signature or without
             refused=DEAD if preserve and kind in (Cond, Map, Nested) else REFUSED.get(kind),
         )(Calls)
 

@@ -15,6 +15,7 @@ from torch.nn.utils import parametrizations
 
 import purefx as px
 from tests.models import module_class, parent
+from tests.tables import in_turns
 from tests.unflatten.harness import Case, Cases, compare, export, exported
 from tests.unflatten.test_calls import TwoNames
 from tests.unflatten.test_state import CASES as STATE
@@ -34,9 +35,7 @@ BUILDS: tuple[Callable[[torch.export.ExportedProgram], nn.Module], ...] = (
     lambda ep: px.lower(px.transform(px.import_ep(ep))),
 )
 
-EACH_WAY = pytest.mark.parametrize(
-    "way", ["plain", pytest.param("strict, decomposed, saved", marks=pytest.mark.slow)]
-)
+ENDS = ("plain", "strict, decomposed, saved")
 """The two ends: as the exporter gives it, and after everything that may happen to it."""
 
 WeightNorm = CASES.add(X, preserve=("l",))(
@@ -72,13 +71,9 @@ def tensors(module: nn.Module) -> list[torch.Tensor]:
 
 LOADED = (TiedParameters, NonPersistentBuffers, BatchNormTwice, ListsAndDicts, ParameterInAList)
 CHOSEN = [*CASES.all, *[case for case in STATE.all if case.make in LOADED]]
-EACH = pytest.mark.parametrize(
-    "case", [pytest.param(case, id=case.make.__name__) for case in CHOSEN]
-)
 
 
-@EACH_WAY
-@EACH
+@in_turns(case={case.make.__name__: case for case in CHOSEN}, way=ENDS)
 def test_loaded(case: Case, way: str) -> None:
     eager = case.make()
     ep = exported(case, eager, way)
@@ -93,10 +88,10 @@ def test_loaded(case: Case, way: str) -> None:
         compare(lowered, other, case)
 
 
-@pytest.mark.parametrize("way", ["plain", "decomposed"])
-@pytest.mark.parametrize(
-    "case", [*CHOSEN, *[case for case in STATE.all if case.make is TensorsThatAreNoBuffers]]
-)
+CONVERTED = [*CHOSEN, *[case for case in STATE.all if case.make is TensorsThatAreNoBuffers]]
+
+
+@in_turns(case={case.make.__name__: case for case in CONVERTED}, way=("plain", "decomposed"))
 def test_converted(case: Case, way: str) -> None:
     eager = case.make()
     ep = exported(case, eager, way)
@@ -140,10 +135,10 @@ PartlyFrozen = module_class(
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "kind", [ParameterInAList, PartlyFrozen, TiedParameters, TwoNames, WeightNorm]
-)
-@pytest.mark.parametrize("way", ["plain", "decomposed"])
+TRAINED = (ParameterInAList, PartlyFrozen, TiedParameters, TwoNames, WeightNorm)
+
+
+@in_turns(kind={kind.__name__: kind for kind in TRAINED}, way=("plain", "decomposed"))
 def test_trained(kind: type[nn.Module], way: str) -> None:
     """Each parameter is one parameter for the optimizer, also in copies and after loading."""
     eager, other = kind(), kind()
