@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from purefx.ir.inference import (
     described,
 )
 from tests.laws.test_small_sizes import drawn
+from tests.tables import table
 
 
 def of_whole_run(border: Border) -> dict[tuple[str, str], Any]:
@@ -193,13 +195,16 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
 }
 
 
-@pytest.mark.parametrize("stage", STAGES)
-@pytest.mark.parametrize("low", [0, 1])
-@pytest.mark.parametrize("case", MODELS)
-def test_values_where_they_depend_on_more_than_operands(case: str, low: int, stage: str) -> None:
+@cache
+def imported(case: str, low: int) -> px.Program:
     shapes = {"x": {0: Dim("rows", min=low, max=9)}, "y": {}}
     operands = torch.randn(5, 4), torch.randn(4)
     ep = torch.export.export(MODELS[case](), operands, dynamic_shapes=shapes, strict=False)
-    program = STAGES[stage](px.import_ep(ep))
+    return px.import_ep(ep)
+
+
+@table(case=list(MODELS), low={"0": 0, "1": 1}, stage=list(STAGES))
+def test_values_where_they_depend_on_more_than_operands(case: str, low: int, stage: str) -> None:
+    program = STAGES[stage](imported(case, low))
     for seed in range(2):
         assert assert_lazy_values_are_those_of_a_run(program, seed)

@@ -13,7 +13,7 @@ from torch import nn
 import purefx as px
 from tests.lowering.users import FORMS, KINDS, agree, lowered, mixed, mixed_args, three
 from tests.models import Tower, module_class, parent
-from tests.tables import in_turns, table
+from tests.tables import in_turns
 
 EACH = pytest.mark.parametrize("to", KINDS)
 
@@ -102,9 +102,13 @@ def _fresh_dynamo() -> Any:
 
 
 # What aot_eager compiles, dynamo has traced as it does for eager; but decomposed, that runs without gradients.
-@table(form=FORMS, backend=("eager", "aot_eager"), to=KINDS)
-def test_compile_takes_the_whole_graph(to: str, form: str, backend: str) -> None:
+COMPILED = {f"{backend}-{to}": (backend, to) for backend in ("aot_eager", "eager") for to in KINDS}
+
+
+@in_turns(form=FORMS, compiled_as=COMPILED)
+def test_compile_takes_the_whole_graph(form: str, compiled_as: tuple[str, str]) -> None:
     """fullgraph=True of the root with keyword arguments, and of a child: eager's numbers, three calls."""
+    backend, to = compiled_as
     model, ep = mixed(form)
     module = lowered(ep, to)
     compiled = torch.compile(copy.deepcopy(module), fullgraph=True, backend=backend)

@@ -86,20 +86,21 @@ def step(token: torch.Tensor, cache: Any, number: int) -> dict[str, Any]:
     return {"input_ids": token, "past_key_values": cache, "position_ids": positions}
 
 
-def dynamic_export(model: Any) -> torch.export.ExportedProgram:
-    """Return a model that was exported with a cache of open length."""
+@functools.cache
+def dynamic(name: str) -> tuple[Any, torch.export.ExportedProgram]:
+    """Return a model, and its export with a cache of open length."""
+    model = made(DECODERS[name])
     lengths = [[AUTO, AUTO], [AUTO, AUTO]]
     shapes = {"input_ids": None, "past_key_values": lengths, "position_ids": None}
     given = step(PROMPT[:, :1], prompted(model), 0)
-    return torch.export.export(model, (), given, dynamic_shapes=shapes)
+    return model, torch.export.export(model, (), given, dynamic_shapes=shapes)
 
 
 @pytest.mark.parametrize("name", DECODERS)
 def test_decoding_with_a_dynamic_cache(name: str) -> None:
     """The cache that a step returns is passed to the next; a sliding window does not count, so positions are passed."""
-    model = made(DECODERS[name])
     with torch.no_grad():
-        ep = dynamic_export(model)
+        model, ep = dynamic(name)
         found: list[Any] = []
         for each in all_ways(model, ep):
             cache, token, logits = prompted(model), PROMPT[:, -1:], []
@@ -136,9 +137,8 @@ def test_decoding_with_a_static_cache_as_state(name: str) -> None:
 @pytest.mark.parametrize("name", DECODERS)
 def test_torch_runs_its_export_with_a_dynamic_cache(name: str) -> None:
     """Errors of torch are listed by release; everything else is eager's result."""
-    model = made(DECODERS[name])
     with torch.no_grad():
-        ep = dynamic_export(model)
+        model, ep = dynamic(name)
         given = step(PROMPT[:, :1], prompted(model), 0)
         result = as_torch_runs_it(ep, "dynamic", given)
         expected = model(**step(PROMPT[:, :1], prompted(model), 0))

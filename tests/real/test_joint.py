@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -39,13 +40,16 @@ BLOCKS = {"gpt2": "h.{}", "llama": "layers.{}", "bert": "layer.{}"}
 """Where the blocks are, from the module that calls them."""
 
 
-def captured(model: nn.Module, kwargs: dict[str, Any]) -> px.Program:
+@functools.cache
+def captured(name: str) -> px.Program:
     """Trace at once."""
+    model, kwargs = short(name)
     return px.training.capture_joint(model, (), kwargs)
 
 
-def by_dynamo(model: nn.Module, kwargs: dict[str, Any]) -> px.Program:
+def by_dynamo(name: str) -> px.Program:
     """Trace what Dynamo captured."""
+    model, kwargs = short(name)
     return px.import_fx(joint_graph(_dynamo_graph_capture_for_export(model)(**kwargs), **kwargs))
 
 
@@ -62,7 +66,7 @@ def by_dynamo(model: nn.Module, kwargs: dict[str, Any]) -> px.Program:
 def test_the_backward_of_all_blocks_is_one_body(
     name: str, capture: Callable[..., px.Program]
 ) -> None:
-    program = capture(*short(name))
+    program = capture(name)
     assert inside(program) >= 0.95
     bodies = tree_of(px.transform(program))
     for call in (0, 1):
@@ -73,6 +77,6 @@ def test_the_backward_of_all_blocks_is_one_body(
 def test_gradients_are_eagers(name: str) -> None:
     """Results, gradients and state are, flat and as a tree, with dropout."""
     model, kwargs = short(name)
-    flat = px.training.capture_joint(model, (), kwargs)
+    flat = captured(name)
     for program in (flat, px.transform(flat)):
         assert differences(program, model, (), kwargs, calls=2) == []
