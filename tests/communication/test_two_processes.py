@@ -85,7 +85,7 @@ def drawn_jobs(drawn: list[Programs]) -> list[list[tuple[str, int]]]:
 @cache
 def in_both() -> tuple[list[Programs], list[str], list[Any], list[Any]]:
     """Return the drawn programs, the collectives, and what two processes saw of each."""
-    drawn: list[Programs] = examples_of(talking_programs(steps=12), share(8), 1)
+    drawn: list[Programs] = examples_of(talking_programs(steps=12), share(6), 1)
     fresh = [str(op) for op in operators() if effects_of(op).sends]
     shares, ran = both(
         ("tests.communication.sharing:sharing", [fresh, fresh]),

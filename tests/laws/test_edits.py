@@ -147,7 +147,7 @@ def faults(program: px.Program, seed: int, length: int = 6) -> list[str]:
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_edited_programs_are_as_made_from_nothing(stage: Stage) -> None:
-    for program, seed in drawn(stage, share(12)):
+    for program, seed in drawn(stage, share(8)):
         assert faults(program, seed) == []
 
 

@@ -21,7 +21,7 @@ from purefx.laws.tiers import share
 from tests.laws.registry import REGISTRY
 from tests.models import Shared, drawn, exported
 
-EXAMPLES = min(share(3), 20)  # one process does all of them
+EXAMPLES = min(share(2), 16)  # one process does all of them
 
 SEED = "1"
 

@@ -33,7 +33,7 @@ NO_GRADIENTS = {"resnet_train"}
 """Core aten is for inference: its functional batch norm saves the statistics that are then overwritten, so backward raises,
 for ``ep.module()`` as well."""
 
-MORE = {"llama", "qwen3", "gemma2", "bert", "resnet", "convnext", "mixtral"}
+MORE = {"llama", "qwen3", "gemma2", "bert", "resnet", "convnext", "llama_tied", "mixtral"}
 """Models that only `make deep` tests: `make test` has one of each family, in training, with open sizes or with fewer layers."""
 
 SHORT = {"mixtral of 8 layers": mixtral(8)}
@@ -98,6 +98,7 @@ def test_what_comes_back_is_the_eager_model(name: str, to: To) -> None:
     assert gradient_differences(module, eager(name), calls(name), rtol=close, atol=close) == []
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", sorted(OTHER_GRADIENTS))
 @pytest.mark.filterwarnings(
     "ignore:.*LeafSpec:FutureWarning"
@@ -139,7 +140,11 @@ def test_a_flat_program_runs_too(name: str) -> None:
     ("name", "ties"),
     [
         ("gpt2", ["transformer.wte.weight = lm_head.weight"]),
-        ("llama_tied", ["model.embed_tokens.weight = lm_head.weight"]),
+        pytest.param(
+            "llama_tied",
+            ["model.embed_tokens.weight = lm_head.weight"],
+            marks=pytest.mark.deep,
+        ),
         ("llama_dynamic", []),
     ],
 )

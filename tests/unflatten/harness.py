@@ -57,12 +57,13 @@ class Case:
     def marks(self, way: str, number: int) -> list[pytest.MarkDecorator]:
         """Return what a case is marked with, exported one way.
 
-        Each is exported plainly, every third one in one of the other ways, in turn, and all ways wherever the way matters to what
-        is expected of swapping; `make deep` tries all.
+        Each is exported plainly, every third one in one of the other ways, in turn, and decomposed as well where that changes
+        what is expected of swapping; `make deep` tries all.
         """
         ordinary = self.crosses is None and not self.passes
-        chosen = (WAYS[0],) if number % 3 else (WAYS[0], WAYS[1 + number // 3 % 3])
-        deep = [pytest.mark.deep] if self.deep or (way not in chosen and ordinary) else []
+        chosen = [WAYS[0], *([] if number % 3 else [WAYS[1 + number // 3 % 3]])]
+        chosen += [] if ordinary else ["decomposed"]
+        deep = [pytest.mark.deep] if self.deep or way not in chosen else []
         return [*deep, *([pytest.mark.slow] if "strict" in way else [])]
 
     @property
