@@ -41,7 +41,7 @@ def test_law(law: PairLaw, stage: Stage) -> None:
 
 def examples_of(law: PairLaw) -> int:
     """Return how many programs a law is asked of: more, where few meet its condition."""
-    return share(150) if "functionalize" in law.transformations else EXAMPLES
+    return share(250) if "functionalize" in law.transformations else EXAMPLES
 
 
 def show_the_smallest(law: PairLaw, stage: Stage, case: Case) -> None:
