@@ -77,7 +77,7 @@ def check_target(node: Node) -> Any:
         if is_module_call(node):
             advice = EXPORT_AGAIN
         raise UnsupportedProgram(
-            f"{place_of(node)}: {node.do.name} {reason}, so an exported program cannot contain it; {advice}"
+            f"{place_of(node)}: {node.op_name} {reason}, so an exported program cannot contain it; {advice}"
         )
     if target is ENTER_AUTOCAST:
         raise UnsupportedProgram(

@@ -346,7 +346,7 @@ def _flops(graph: Graph) -> list[float]:
 
     for node in graph.nodes:
         counter = FlopCounterMode(display=False)
-        target = node.target if node.op_name.startswith("aten.") else None
+        target: Any = node.target if node.op_name.startswith("aten.") else None
         if isinstance(target, OpOverload) and node.refs():
             with contextlib.suppress(Exception), torch.no_grad(), counter:
                 args, kwargs = (
