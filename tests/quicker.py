@@ -157,7 +157,8 @@ def compile_graphs_at_the_end() -> None:
             compiled(module)
         return ep
 
-    for function in (export, recompile, code, Later.__get__):
+    ours: tuple[Any, ...] = (export, recompile, code, Later.__get__)
+    for function in ours:
         # An error of the exporter is told with the innermost line outside of torch, which is none of these.
         function.__code__ = function.__code__.replace(co_filename=tracing_exports.__file__)
     export_for_training: Any = getattr(tracing_exports, "_export_for_training", None)
