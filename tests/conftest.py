@@ -36,14 +36,14 @@ FIRST = ("architecture", "doctests", "readme")
 
 
 LONGEST = (
-    "test_laws", "test_zoo", "test_check_rule", "test_corruptions", "test_fx_passes", "test_kept_values", "test_draws_and_writes",
-    "test_site", "test_pipeline", "test_after_errors", "test_small_sizes", "test_shipped_rules", "test_joint", "test_modules",
-    "test_rules_several", "test_exported", "test_attention_hidden_rows", "test_one_module", "test_users_graphs", "test_closures",
-    "test_observe", "test_readme", "test_flex_attention", "test_strategies", "test_rules_spelling", "test_pairs", "test_caches",
-    "test_to_dtype_casts", "test_two_processes", "test_mutated_programs", "test_rules_on_programs", "test_scale",
-    "test_inverse_of_transform", "test_hash_seed", "test_effects_of_torch", "test_values",
+    "test_laws", "test_check_rule", "test_zoo", "test_fx_passes", "test_kept_values", "test_corruptions", "test_rewrites",
+    "test_site", "test_pipeline", "test_shipped_rules", "test_readme", "test_rules_spelling", "test_effects_of_torch",
+    "test_two_processes", "test_small_sizes", "test_draws_and_writes", "test_sizes_zero_and_one", "test_pairs", "test_scale",
+    "test_joint", "test_doctests", "test_rules_several", "test_examples", "test_lazy_borders", "test_training_module",
+    "test_loading", "test_exported", "test_users_graphs", "test_fx_passes_around", "test_users_pickling", "test_rulesets",
+    "test_hash_seed", "test_higher_order", "test_imports", "test_rules_on_programs", "test_checking",
 )  # fmt: skip
-"""The files that take longest, from minutes to ten seconds; ``make house`` prints those of the last run."""
+"""The files that take longest, from a minute to nine seconds; ``make house`` prints those of the last run."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
