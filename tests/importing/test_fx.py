@@ -325,6 +325,11 @@ def made(edit: Any, *, reads: str = "") -> torch.fx.GraphModule:
             "computed when it is read",
         ),
         (lambda module: delattr(module, "nothing"), "nothing", "no attribute 'nothing'"),
+        (
+            lambda module: setattr(module, "forward", lambda x: -x),
+            "",
+            "overrides its graph; delete module.forward first",
+        ),
     ],
 )
 def test_what_the_graph_does_not_show_is_refused(edit: Any, reads: str, message: str) -> None:

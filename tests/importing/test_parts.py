@@ -211,6 +211,40 @@ def test_a_part_goes_back_into_its_tree() -> None:
         assert [*tree.state_dict()] == [*model.state_dict()]
 
 
+@pytest.mark.parametrize("guards", [False, True], ids=["split", "split but for its guards"])
+def test_stacks_name_parts_only_where_the_parts_are_the_whole_program(guards: bool) -> None:
+    """The guards of an export are a module of the root, which is in no part."""
+    tree = px.transform(px.capture(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), (X,)))
+    flat = px.inline(px.split_balanced(tree, 2))
+    module = px.to_ep(flat).module(check_guards=guards)
+    program = px.transform(px.import_fx(module))
+    names = [] if guards else ["stage0", "stage1"]
+    assert [part.name for part in px.parts(program)] == names
+    assert torch.equal(px.lower(program)(X), module(X))
+
+
+def lowered(model: nn.Module) -> Any:
+    """Return the lowered tree of a model."""
+    return px.lower(px.transform(px.capture(model, (X,))))
+
+
+VERIFIED = {
+    "a tree": lambda: lowered(nn.Sequential(nn.Linear(4, 4))),
+    "a part without calls": lambda: lowered(nn.Sequential(nn.Linear(4, 4))).get_submodule("0"),
+    "a call of a leaf module": lambda: torch.fx.symbolic_trace(nn.Sequential(nn.ReLU())),
+}
+
+
+@pytest.mark.parametrize("case", VERIFIED)
+@pytest.mark.usefixtures("unverified")
+def test_what_can_use_more_than_it_contains_is_verified_when_it_is_imported(case: str) -> None:
+    module = VERIFIED[case]()
+    for fx_node in module.graph.nodes:
+        fx_node.meta["val"] = {1, 2}
+    with pytest.raises(px.errors.InvalidProgram, match=r"meta\['val'\] is the frozenset"):
+        px.import_fx(module)
+
+
 def test_calls_of_one_module_from_several_bodies_have_several_numbers() -> None:
     """The root calls ``c.in`` itself, and ``c`` calls it with another body."""
     text = """program {

@@ -199,18 +199,31 @@ def test_a_mask_of_attention_may_keep_single_precision() -> None:
     torch.testing.assert_close(px.lower(program)(x), eager(x))
 
 
+class Views(nn.Module):
+    """Writes to a view of another buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("a", torch.arange(4.0))
+        self.register_buffer("b", self.get_buffer("a")[1::2])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.get_buffer("b").add_(1)
+        return x + self.get_buffer("a") + self.get_buffer("b").sum()
+
+
 def test_tensors_that_share_memory_are_converted_together() -> None:
-    class Views(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.register_buffer("a", torch.zeros(4))
-            self.register_buffer("b", self.get_buffer("a")[:2])
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x + self.get_buffer("a") + self.get_buffer("b").sum()
-
     with pytest.raises(px.errors.UnsupportedProgram, match="'a', 'b' share memory"):
         converted(Views(), X, keep="b")
+
+
+def test_tensors_that_share_memory_share_it_after_they_are_converted() -> None:
+    lowered, eager = px.lower(converted(Views(), X, dtype=torch.float64)), Views()
+    for _ in range(3):
+        assert torch.equal(lowered(X.double()), eager(X.double()))
+    for name, value in lowered.state_dict().items():
+        assert value.dtype is torch.float64
+        assert torch.equal(value, eager.get_buffer(name).double())
 
 
 class Scanned(torch.nn.Module):
@@ -243,8 +256,12 @@ def test_bodies_of_two_dtypes_are_refused_as_eager_mode_does(model: torch.nn.Mod
     with pytest.raises(Exception, match="dtype"):
         model.double()(torch.ones(3, 2, dtype=torch.float64))
     for stage in (program, px.transform(program)):
-        with pytest.raises(px.errors.UnsupportedProgram, match="bodies of two dtypes"):
+        with pytest.raises(px.errors.UnsupportedProgram, match="bodies of two dtypes") as caught:
             px.to_dtype(stage, torch.float64)
+        advice = (
+            "Cast the other value in the model to the dtype of its operand, as in x.to(y.dtype)"
+        )
+        assert str(caught.value).endswith(f". {advice}")
 
 
 def test_a_loop_whose_carry_has_the_dtype_of_its_input_is_converted() -> None:
