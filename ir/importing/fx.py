@@ -231,9 +231,7 @@ def example_values(module: torch.fx.GraphModule, inputs: Any) -> Mapping[Any, An
         except FAKE_REFUSALS:
             pass  # a value that depends on contents stays unknown, with all that follow from it
         except Exception as error:
-            name = next(
-                (node.name for node in copied.graph.nodes if node not in run.env), "the call"
-            )
+            name = next(node.name for node in copied.graph.nodes if node not in run.env)
             fault = f"the graph does not run on example_inputs: {name} raises {type(error).__name__}: {error}"
             raise InputValueError(fault) from error
     pairs = zip(module.graph.nodes, copied.graph.nodes, strict=True)
