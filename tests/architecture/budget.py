@@ -26,7 +26,7 @@ CLOSING = (")", "]", "}")
 DENSE = 30
 """A line with as many tokens is dense: it holds more than one idea."""
 
-PRODUCT_SHARE = 0.015
+PRODUCT_SHARE = 0.013
 TESTS_SHARE = 0.051
 """The largest share of dense lines among the lines of code."""
 
