@@ -343,6 +343,7 @@ def test_a_graph_that_nothing_uses_is_no_part_of_the_program() -> None:
     with module.graph.inserting_before(next(iter(module.graph.nodes))):
         module.graph.get_attr("branch")
     program = px.import_fx(module)
+    assert program.facts == {"flat", "state sunk"}
     assert program.order == tuple(program.graphs)
     assert torch.equal(px.lower(program)(-torch.ones(2)), torch.zeros(2))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import logging
 from collections.abc import Iterator
 from typing import Any
@@ -86,6 +87,56 @@ def test_a_step_is_a_function(step: Any, told: str) -> None:
         px.errors.PipelineError, match=f"step 2 is {told}, and a step is a function"
     ):
         px.transform(program, px.infer, step)
+
+
+PROGRAM = flat([px.Node("y", NEG, (px.Ref("x"),))], px.Ref("y"), "x")
+
+
+def test_a_fact_that_never_held_is_not_invalidated() -> None:
+    @px.transformation(forgets=["lean"])
+    def fatten(program: px.Program) -> px.Program:
+        return program
+
+    @px.transformation(requires=["lean"])
+    def race(program: px.Program) -> px.Program:
+        return program
+
+    with pytest.raises(px.errors.PipelineError, match="'lean', but no earlier step establishes"):
+        px.transform(PROGRAM, fatten, race)
+
+
+def test_the_collector_runs_in_steps_of_users() -> None:
+    thresholds: list[tuple[int, int, int]] = []
+
+    def step(program: px.Program) -> px.Program:
+        thresholds.append(gc.get_threshold())
+        return program
+
+    assert px.transform(PROGRAM, step) is PROGRAM
+    assert thresholds == [gc.get_threshold()]
+
+
+def is_bad(_: px.Program) -> bool:
+    """Judge every program as bad."""
+    return True
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            (PROGRAM, px.outline, 3),
+            "is a function of a program that returns whether it is wrong, not",
+        ),
+        ((PROGRAM, [px.outline, 3], is_bad), "step 2 is an int, and a step is a function"),
+        ((px.outline, PROGRAM, is_bad), "bisect takes the program first"),
+        ((is_bad, px.outline, PROGRAM), "bisect takes the program first"),
+    ],
+    ids=["no predicate", "no step", "a program second", "a program last"],
+)
+def test_wrong_arguments_of_bisect_are_refused(arguments: Any, message: str) -> None:
+    with pytest.raises(px.errors.PurefxError, match=message):
+        px.bisect(*arguments)
 
 
 def test_options_are_bound_into_a_new_value() -> None:
