@@ -202,6 +202,14 @@ def test_rest_and_defaults() -> None:
     compare(torch.fx.GraphModule(lowered, lowered.graph)(X, 3.0, 1), module(X, 3.0, 1))
 
 
+def test_a_default_that_is_no_literal_is_refused() -> None:
+    module = torch.fx.symbolic_trace(nn.ReLU())
+    next(iter(module.graph.nodes)).args = (Residual,)
+    message = "the default of the argument input is the type .*Residual.*, not a literal; pass it"
+    with pytest.raises(px.errors.UnsupportedProgram, match=message):
+        px.import_fx(module)
+
+
 class Pair(NamedTuple):
     """What fx knows how to write."""
 
