@@ -14,6 +14,7 @@ from purefx.ir.inference import FakeValues
 from purefx.ir.operators import op_of
 from purefx.ir.torch_private import storage_key
 from tests.models import Block, exported, flat
+from tests.transforms.small import tree
 
 ROWS = ({0: torch.export.Dim("rows", min=3, max=9)},)
 
@@ -167,6 +168,14 @@ def loud(x: torch.Tensor) -> torch.Tensor:
     """Be noticed when a kernel runs."""
     RUNS.append("ran")
     return x.clone()
+
+
+def test_state_without_contents_has_its_dtype_on_the_device_of_the_inputs() -> None:
+    graph = 'graph @""(x) {\n t = get t\n n = aten.neg.default(t)\n return (n,)\n}'
+    program = tree(graph, "state {\nbuffer t: i64[2]\n}")
+    assert program.state["t"].value.is_meta
+    for node in px.infer(program).main.nodes:
+        assert (node.val.dtype, node.val.fake_device.type) == (torch.int64, "cpu")
 
 
 def test_what_can_not_be_known_stays_unknown() -> None:
