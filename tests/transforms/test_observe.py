@@ -34,7 +34,7 @@ def hooked(module: nn.Module) -> tuple[nn.Module, dict[str, Any]]:
     def leave(of: nn.Module, args: Any, result: Any) -> None:
         call = calls.pop()
         seen[call] = pytree.tree_map_only(torch.Tensor, torch.clone, result)
-        left = args, list(of.buffers())
+        left = args, [*of.parameters(), *of.buffers()]
         seen[what_is_left_by(call)] = pytree.tree_map_only(torch.Tensor, torch.clone, left)
 
     for path, each in module.named_modules():
@@ -45,7 +45,7 @@ def hooked(module: nn.Module) -> tuple[nn.Module, dict[str, Any]]:
 
 
 def what_is_left_by(call: str) -> str:
-    """Return the name under which the arguments and the buffers of a call are recorded, as the call leaves them."""
+    """Return the name under which the arguments and the state of a call are recorded, as the call leaves them."""
     return f"left by {call}"
 
 
@@ -301,7 +301,7 @@ def test_drawn_modules_are_what_hooks_see(tree: ModuleTree) -> None:
                     module_path = path.partition("@")[0]
                     of_module = [call for call in seen if call.partition("@")[0] == module_path]
                     of_call = of_module if decomposed else [path]
-                    # The module may assign a buffer, and an operator of it return an argument: nothing in a trace tells
+                    # The module may write its state, and an operator of it return an argument: nothing in a trace tells
                     # that from a result.
                     leaves = pytree.tree_leaves(
                         [(seen[call], seen[what_is_left_by(call)]) for call in of_call]

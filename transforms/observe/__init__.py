@@ -66,7 +66,7 @@ def observe(program: Program, paths: str | Sequence[str]) -> Program:
     A module that was exported with ``preserve_module_call_signature`` returns the result of its ``forward``, in its structure.
     Any other module returns its values that the rest of the program uses, as a tuple if there are several: a trace does not
     contain its result.  An argument that an operator of the module returns (``mul_``, or ``to`` that converts nothing), and
-    the new contents of a buffer that it assigns, are among them, if they are used afterwards.  In a program that writes,
+    new contents of state that it writes or assigns, are among them, if they are used afterwards.  In a program that writes,
     tensors are copied when the call returns; otherwise they are shared, as in a forward hook.  Further calls of a module are
     ``path@1``, ``path@2`` ..., in the order of the calls.
 
