@@ -174,7 +174,9 @@ class Program(Value, Displayed):
     @cached_property
     def state_inputs(self) -> Mapping[str, str]:
         """The slot of each input of the root that is state, by name of the input."""
-        return {formal.name: spec.slot for formal, spec in self.inputs if type(spec) is StateInput}
+        return MappingProxyType(
+            {formal.name: spec.slot for formal, spec in self.inputs if type(spec) is StateInput}
+        )
 
     @property
     def outputs(self) -> list[tuple[Arg, OutputSpec]]:

@@ -16,7 +16,6 @@ import torch
 from attrs import Factory, define, evolve
 from torch.export.graph_signature import CustomObjArgument
 
-from ..analysis.numbers import computed_of
 from ..arguments import Arg, Body, Ref, thawed
 from ..calls.call_graph import path_around, reaching
 from ..errors import InvalidProgram, UnsupportedProgram, Violation, first_line
@@ -24,6 +23,7 @@ from ..forks import cached_property
 from ..graph import Call, Get, Graph, Input, Node, Op
 from ..meta import Meta, freeze, source_line, without_value
 from ..names import join
+from ..persistent import closure
 from ..program import Program
 from ..signature import Token
 from ..tensors import disagreement
@@ -408,10 +408,15 @@ def _refused(run: Run, node: Node, error: Exception) -> Violation:
 
 def _needed(graph: Graph, names: Sequence[str], known: Collection[str]) -> Collection[str]:
     # The unknown nodes that values depend on; all if their order matters.
-    unknown = {node.name: node for node in graph.nodes if node.name not in known}
+    nodes = graph.by_name
     if any(changes_sizes(do) or (type(do) is Op and do.effects.scope) for do in graph.distinct):
-        return unknown
-    return unknown.keys() & computed_of(names, unknown)
+        return nodes.keys() - known
+
+    def operands(name: str) -> list[str]:
+        return nodes[name].refs() if name in nodes and name not in known else []
+
+    reached = closure(names, operands)
+    return [name for name in reached if name in nodes and name not in known]
 
 
 def _merged(source: Graph, runs: list[Run]) -> Graph:
