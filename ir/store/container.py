@@ -431,7 +431,7 @@ def _view(facts: TensorFacts, storage: torch.UntypedStorage, name: str) -> torch
         return facts.on(storage)
     except (RuntimeError, TypeError, OverflowError) as error:
         raise StoreError(
-            f"the slot {name[:80]!a} is not a possible tensor: {str(error).splitlines()[0]}"
+            f"the slot {name[:80]!a} is not a possible tensor: {first_line(error)}"
         ) from error
 
 

@@ -24,6 +24,7 @@ from ..arguments import (
     thawed,
 )
 from ..callables import op_name
+from ..errors import first_line
 from ..names import parent_of
 from ..operators import advice_for, named_with_reasons, registered
 from ..torch_private import fields_of, pytree
@@ -151,7 +152,7 @@ def _read_word(cursor: Cursor) -> Arg:
         try:
             return CALLED[word][0](*parts)
         except (ArithmeticError, TypeError, ValueError, RuntimeError) as error:
-            raise cursor.error(f"{word}: {str(error).splitlines()[0]}", at=at) from None
+            raise cursor.error(f"{word}: {first_line(error)}", at=at) from None
     if word in WORDS:
         return WORDS[word]
     if WORD.fullmatch(word):

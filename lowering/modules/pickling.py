@@ -13,7 +13,7 @@ import torch
 from attrs import evolve, frozen
 
 from ...ir.callables import Method
-from ...ir.errors import ParseError, UnsupportedProgram
+from ...ir.errors import ParseError, UnsupportedProgram, first_line
 from ...ir.graph import Frame, Op
 from ...ir.operators import registered
 from ...ir.persistent import pmap
@@ -177,7 +177,7 @@ def _check_text(text: str, program: Program, operators: Mapping[str, Any]) -> No
     try:
         read = parse(text, operators=operators)
     except ParseError as error:
-        raise UnsupportedProgram(f"{NO_TEXT} ({str(error).splitlines()[0]})") from error
+        raise UnsupportedProgram(f"{NO_TEXT} ({first_line(error)})") from error
     if read != program:
         raise UnsupportedProgram(NO_TEXT)
     for (_, mine), (_, theirs) in zip(program.nodes(), read.nodes(), strict=True):

@@ -15,7 +15,7 @@ import torch
 from attrs import Factory, define, evolve, frozen
 
 from ...ir.arguments import map_leaves
-from ...ir.errors import UnsupportedProgram
+from ...ir.errors import UnsupportedProgram, first_line
 from ...ir.graph import Graph, Node, Op
 from ...ir.meta import Meta
 from ...ir.own_operators import tensors_of
@@ -97,7 +97,7 @@ def _device(given: object) -> torch.device:
         device = torch.device(given)
     except RuntimeError as error:
         raise ValueError(
-            f"{given!r} is not a device ({str(error).splitlines()[0]}); pass 'cpu', 'cuda:0' or 'meta'"
+            f"{given!r} is not a device ({first_line(error)}); pass 'cpu', 'cuda:0' or 'meta'"
         ) from error
     return torch.device(device.type) if device.type in ("cpu", "meta") else device
 

@@ -192,10 +192,10 @@ class Legality:
         Raises:
             Skip: they have other strides, or alias other memory.
         """
-        values = {node.name: node.meta.get("val") for node in made}
+        values = {node.name: node.val for node in made}
         for root, result in zip(roots, results, strict=True):
             now = values[result.name] if result.name in values else self.draft.value(result.name)
-            self.check_strides(root, root.meta.get("val"), now)
+            self.check_strides(root, root.val, now)
         if not self.is_acting and not any(self.escapes(root.name) for root in roots):
             return
         were = [self._aliased(root.name, inner) for root in roots]
@@ -281,7 +281,7 @@ class Legality:
     def _is_other_type(self, node: Node) -> bool:
         # Whether it casts to another dtype, which allocates memory.
         is_cast = type(node.do) is Op and node.do.name.startswith("aten.to.")
-        before, after = self.draft.value(node.refs()[0]) if is_cast else None, node.meta.get("val")
+        before, after = self.draft.value(node.refs()[0]) if is_cast else None, node.val
         return (
             isinstance(before, torch.Tensor)
             and isinstance(after, torch.Tensor)
